@@ -1,0 +1,361 @@
+"""The typed configuration: what can be set, its type, its unit, its default.
+
+The dataclasses are the schema, the YAML files of ``conf/`` state values, and :mod:`minitrans.build`
+turns both into objects by plain look-ups. A configuration is data: nothing in it can name code.
+
+A *family* (positions, attention, feed-forward, optimizers, schedules, data sources) keeps a table
+``name -> class`` in its own module, and its section here is a plain ``dict``: the key ``kind`` picks
+the class, the other keys are that class's constructor arguments (:func:`construct`).
+"""
+
+import dataclasses
+import inspect
+import math
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from minitrans.errors import UserError, nearest
+
+Section = dict[str, Any]
+T = TypeVar("T")
+
+
+def _doc(text: str, default: Any = dataclasses.MISSING, *, choices: tuple[str, ...] = ()) -> Any:
+    """A dataclass field with its explanation (shown by ``--help``) and, for words, its choices."""
+    metadata = {"doc": text, "choices": choices}
+    if isinstance(default, (list, dict)):
+        return field(default_factory=lambda: type(default)(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass
+class FeedForwardConfig:
+    """The position-wise network between attention layers."""
+
+    activation: str = _doc("relu, gelu, swiglu, or identity (the ablation)", "relu")
+
+
+@dataclass
+class ModelConfig:
+    """The stacks. The defaults are ``model=small``; the files of conf/model state differences."""
+
+    num_encoder_layers: int = _doc("encoder layers", 3)
+    num_decoder_layers: int = _doc("decoder layers", 3)
+    d_model: int = _doc("width of the embeddings and of every layer's output", 256)
+    num_heads: int = _doc("attention heads", 4)
+    d_k: int | None = _doc("width of one head's queries and keys (null: d_model / num_heads)", None)
+    d_v: int | None = _doc("width of one head's values (null: d_k)", None)
+    d_ff: int = _doc("hidden width of the feed-forward network", 1024)
+    dropout: float = _doc("rate after each sub-layer and on the embeddings", 0.1)
+    attention_dropout: float = _doc("rate on the attention weights", 0.0)
+    ffn_dropout: float = _doc("rate inside the feed-forward network", 0.0)
+    norm: str = _doc("layer_norm or rms_norm", "layer_norm", choices=("layer_norm", "rms_norm"))
+    norm_order: str = _doc("pre or post", "pre", choices=("pre", "post"))
+    tie: str = _doc(
+        "embedding tables that are one: none, decoder (target and output), all (needs a joint vocabulary)",
+        "all",
+        choices=("none", "decoder", "all"),
+    )
+    bias: bool = _doc("biases in the linear maps of attention and feed-forward", True)
+    ffn: FeedForwardConfig = field(default_factory=FeedForwardConfig)
+
+
+@dataclass
+class TokenizerConfig:
+    """How text becomes entries of the vocabulary."""
+
+    kind: str = _doc(
+        "bpe, byte_bpe, unigram, word or char",
+        "bpe",
+        choices=("bpe", "byte_bpe", "unigram", "word", "char"),
+    )
+    vocab_size: int = _doc("entries, the special ones counted", 8000)
+    joint: bool = _doc("one vocabulary for both sides", True)
+    lowercase: bool = _doc("fold letters to lower case before anything else", False)
+
+
+@dataclass
+class CleaningConfig:
+    """Which training pairs are left out. Each rule's count is printed; other splits are never cleaned."""
+
+    max_tokens: int | None = _doc("longest side, end token counted (null: no limit)", None)
+    max_ratio: float | None = _doc("longer side / shorter side in tokens (null: no limit)", None)
+
+
+@dataclass
+class TrainingConfig:
+    """Updates, their size, and what is done between them."""
+
+    max_updates: int = _doc("stop after so many updates", 3000)
+    max_epochs: int | None = _doc("stop after so many passes over the data (null: no limit)", None)
+    update_tokens: int = _doc("tokens of one update over all processes, padded, the longer side counted", 4096)
+    update_sentences: int | None = _doc("size an update by sentences instead (null: by tokens)", None)
+    chunk_tokens: int = _doc("rows x longest of one group of like lengths (at most update_tokens)", 4096)
+    accumulate: int = _doc("least number of micro-batches that a process splits an update into", 1)
+    label_smoothing: float = _doc("mass spread over the whole vocabulary", 0.1)
+    clip_norm: float | None = _doc("largest norm of an update's gradient (null: no clipping)", 1.0)
+    validate_every: int | None = _doc("updates between validations (null: once an epoch)", 500)
+    validate_sentences: int | None = _doc("sentences that validation translates for BLEU (null: all)", None)
+    save_every: int = _doc("updates between checkpoints", 500)
+    keep_last: int = _doc("step-NNNNNN.ckpt files kept", 3)
+    metric: str = _doc("what best.ckpt is best in: bleu or loss", "bleu", choices=("bleu", "loss"))
+    patience: int | None = _doc("stop after so many validations without a better one (null: never)", None)
+    ema_decay: float | None = _doc("decay per update of an exponential moving average (null: none)", None)
+    average_last: int = _doc("checkpoints averaged into average.ckpt at the end (0: none)", 0)
+    log_every: int = _doc("updates between rows of metrics.csv", 20)
+    leak_test: bool = _doc("before the first update, test that no future or padding token is seen", True)
+
+
+@dataclass
+class TrainerConfig:
+    """Machines: handed to Lightning's Trainer."""
+
+    accelerator: str = _doc("cpu, gpu or auto", "auto", choices=("cpu", "gpu", "auto"))
+    devices: int = _doc("processes on one machine", 1)
+    num_nodes: int = _doc("machines", 1)
+    strategy: str = _doc("auto, ddp or fsdp", "auto", choices=("auto", "ddp", "fsdp"))
+    precision: str = _doc(
+        "fp32, bf16 (activations; weights stay fp32), or auto (bf16 where the processor is fast in it)",
+        "auto",
+        choices=("auto", "fp32", "bf16"),
+    )
+    num_workers: int = _doc("loader processes (0: load in the training process)", 0)
+    progress_bar: bool = _doc("show the progress bar", True)
+
+
+@dataclass
+class SearchConfig:
+    """How a translation is looked for."""
+
+    beam_size: int = _doc("hypotheses kept; 1 is greedy", 5)
+    length_penalty: str = _doc(
+        "what a log-probability is divided by: none (1), exponent (length^alpha), gnmt (((5+length)/6)^alpha)",
+        "gnmt",
+        choices=("none", "exponent", "gnmt"),
+    )
+    alpha: float = _doc("strength of the length penalty", 0.6)
+    max_length: int = _doc("longest translation in tokens, end token not counted", 256)
+    max_length_ratio: float = _doc("further bound: tokens of the source x this + 10", 2.0)
+
+
+@dataclass
+class LoggerConfig:
+    """Where curves go besides metrics.csv, which is always written."""
+
+    kind: str = _doc("csv, tensorboard or wandb", "csv", choices=("csv", "tensorboard", "wandb"))
+    project: str = _doc("wandb project", "minitrans")
+    offline: bool = _doc("wandb without an account or a network", True)
+    group: str = _doc("wandb group", "")
+
+
+@dataclass
+class Experiment:
+    """What makes a run the experiment it is: everything that a checkpoint fixes."""
+
+    seed: int = _doc("one number from which every random choice follows", 1)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    position: Section = _doc("position encoding: conf/position", {})
+    attention: Section = _doc("attention core: conf/attention", {})
+    data: Section = _doc("data set: conf/data", {})
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    cleaning: CleaningConfig = field(default_factory=CleaningConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    optimizer: Section = _doc("optimizer: conf/optimizer (lr is the peak rate under every schedule)", {})
+    schedule: Section = _doc("rate over updates: conf/schedule", {})
+    search: SearchConfig = field(default_factory=SearchConfig)
+
+
+@dataclass
+class TrainConfig(Experiment):
+    """``scripts/train.py``: an experiment, and where and on what it runs."""
+
+    run_dir: str = _doc("run folder (empty: a new one below runs/)", "")
+    resume: str = _doc("checkpoint or run folder to go on from (empty: start)", "")
+    threads: int = _doc("processor threads (0: torch's own choice)", 0)
+    trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    logger: LoggerConfig = field(default_factory=LoggerConfig)
+
+
+# --------------------------------------------------------------------------------------
+# From plain data to the typed configuration
+# --------------------------------------------------------------------------------------
+
+
+def parse(schema: type[T], data: Mapping[str, Any], source: str = "the configuration", prefix: str = "") -> T:
+    """Turn plain nested data into a dataclass, refusing what the schema does not know.
+
+    Parameters
+    ----------
+    schema
+        One of the dataclasses above.
+    data
+        Plain data, as read from YAML or a checkpoint. A missing key takes its default.
+    source
+        Where the data came from, for the error's sentence.
+    prefix
+        The dotted key of ``data`` itself.
+
+    Raises
+    ------
+    UserError
+        An unknown key (the nearest is named) or a value of another type (the key, the value and the
+        right type are named).
+    """
+    hints = typing.get_type_hints(schema)
+    fields = {f.name: f for f in dataclasses.fields(schema)}  # type: ignore[arg-type]
+    values = {}
+    for name, value in data.items():
+        key = f"{prefix}{name}"
+        if name not in fields:
+            raise UserError(f'{source} has the unknown key "{key}"{nearest(str(name), fields)}')
+        hint = hints[name]
+        if dataclasses.is_dataclass(hint):
+            if not isinstance(value, Mapping):
+                raise UserError(f"{source}: {key} is {value!r} where a section of keys is needed")
+            values[name] = parse(typing.cast(type, hint), value, source, f"{key}.")
+        else:
+            values[name] = typed(value, hint, key, source)
+            _check_choice(values[name], fields[name].metadata.get("choices", ()), key, source)
+    return schema(**values)
+
+
+def _check_choice(value: Any, choices: tuple[str, ...], key: str, source: str) -> None:
+    if choices and value not in choices:
+        raise UserError(f'{source}: {key} cannot be "{value}"{nearest(str(value), choices)}')
+
+
+def typed(value: Any, hint: Any, key: str, source: str = "the configuration") -> Any:
+    """Return ``value`` as the type ``hint`` says, or refuse it.
+
+    Whole numbers are accepted where a float is meant, and so is text that spells a float (YAML 1.1 reads
+    ``1e-4`` as text). A truth value is never accepted for text: YAML reads an unquoted ``no`` as False.
+    """
+    if value is None and _allows_none(hint):
+        return None
+    for kind in _alternatives(hint):
+        converted = _convert(value, kind, key, source)
+        if converted is not _UNFIT:
+            return converted
+    if isinstance(value, bool) and str in _alternatives(hint):
+        raise UserError(
+            f"{source}: {key} was read as the truth value {value}; "
+            f"words such as no, yes, on and off must be quoted where text is meant ({key}: 'no')"
+        )
+    raise UserError(f"{source}: {key} is {value!r}, but must be {_describe(hint)}")
+
+
+_UNFIT = object()
+
+
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        return tuple(arm for arm in typing.get_args(hint) if arm is not types.NoneType)
+    return (hint,)
+
+
+def _allows_none(hint: Any) -> bool:
+    return hint is Any or types.NoneType in typing.get_args(hint)
+
+
+def _describe(hint: Any) -> str:
+    names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+    names |= {list: "a list", dict: "a section of keys", tuple: "a list"}
+    arms = [names.get(typing.get_origin(arm) or arm, str(arm)) for arm in _alternatives(hint)]
+    return " or ".join([*arms, *(["null"] if _allows_none(hint) else [])])
+
+
+def _convert(value: Any, kind: Any, key: str, source: str) -> Any:
+    origin = typing.get_origin(kind) or kind
+    if kind is Any:
+        return value
+    if origin in (list, tuple):
+        if not isinstance(value, (list, tuple)):
+            return _UNFIT
+        arms = [arm for arm in typing.get_args(kind) if arm is not Ellipsis] or [Any]
+        items = (typed(item, arms[min(i, len(arms) - 1)], f"{key}[{i}]", source) for i, item in enumerate(value))
+        return list(items)
+    if origin is dict:
+        return dict(value) if isinstance(value, Mapping) else _UNFIT
+    if kind is float:
+        return _as_float(value)
+    if kind is int:
+        return value if isinstance(value, int) and not isinstance(value, bool) else _UNFIT
+    if kind is str and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return str(value)  # a file or language named 2016
+    return value if isinstance(value, origin) else _UNFIT
+
+
+def _as_float(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return _UNFIT
+    try:
+        number = float(value)
+    except ValueError:
+        return _UNFIT
+    return number if math.isfinite(number) else _UNFIT
+
+
+def plain(config: Any) -> dict[str, Any]:
+    """The configuration as nested plain data: what ``config.yaml`` and a checkpoint hold."""
+    return dataclasses.asdict(config)
+
+
+# --------------------------------------------------------------------------------------
+# Families: a table of classes whose constructor arguments are the schema
+# --------------------------------------------------------------------------------------
+
+
+def construct(table: Mapping[str, type[T]], section: Mapping[str, Any], facts: Mapping[str, Any], key: str) -> T:
+    """Build the object that ``section`` describes.
+
+    Parameters
+    ----------
+    table
+        The family's own table: name to class.
+    section
+        ``kind`` names the class; every other key is one of its constructor's arguments.
+    facts
+        What the builder knows (``d_model`` ...); passed where the constructor has an argument of
+        that name, never taken from the section.
+    key
+        The section's name, for errors.
+
+    Raises
+    ------
+    UserError
+        No or an unknown kind, an unknown key, a value of another type, or one that the constructor refuses.
+    """
+    kind = section.get("kind")
+    if not isinstance(kind, str) or kind not in table:
+        raise UserError(f'{key}.kind cannot be "{kind}"{nearest(str(kind), table)}')
+    arguments = settings(table[kind], section, facts, key)
+    signature = inspect.signature(table[kind])
+    known = {name: value for name, value in facts.items() if name in signature.parameters}
+    try:
+        return table[kind](**known, **arguments)
+    except ValueError as error:
+        raise UserError(f"{key}={kind}: {error}") from error
+
+
+def settings(
+    cls: type, section: Mapping[str, Any], facts: Mapping[str, Any], key: str
+) -> dict[str, Any]:
+    """The section's arguments for ``cls``, each checked against the constructor's annotation."""
+    hints = typing.get_type_hints(cls.__init__)
+    allowed = [name for name in inspect.signature(cls).parameters if name not in facts]
+    arguments = {}
+    for name, value in section.items():
+        if name == "kind":
+            continue
+        if name not in allowed:
+            advice = nearest(name, allowed) or "; it takes no settings"
+            raise UserError(f"{key}.{name} means nothing with {key}={section['kind']}{advice}")
+        arguments[name] = typed(value, hints[name], f"{key}.{name}")
+    required = inspect.signature(cls).parameters
+    missing = [n for n in allowed if n not in arguments and required[n].default is inspect.Parameter.empty]
+    if missing:
+        raise UserError(f"{key}={section['kind']} needs {' and '.join(f'{key}.{name}' for name in missing)}")
+    return arguments
