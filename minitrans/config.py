@@ -179,6 +179,44 @@ class TrainConfig(Experiment):
     logger: LoggerConfig = field(default_factory=LoggerConfig)
 
 
+@dataclass
+class EvaluateConfig:
+    """``scripts/evaluate.py``: a checkpoint scored on a split. The checkpoint fixes the model."""
+
+    checkpoint: str = _doc("a .ckpt file, or a run folder (then its best)", "")
+    split: str = _doc("valid, test, or another split that the data set names", "test")
+    output_dir: str = _doc("where test.txt and scores.json go (empty: evaluation/ in the run folder)", "")
+    batch_tokens: int = _doc("padded tokens of one batch", 4096)
+    threads: int = _doc("processor threads (0: torch's own choice)", 0)
+    accelerator: str = _doc("cpu, gpu or auto", "auto", choices=("cpu", "gpu", "auto"))
+    data: Section = _doc("another data set than the checkpoint's, or other values of its keys", {})
+    search: SearchConfig = field(default_factory=SearchConfig)
+
+
+@dataclass
+class TranslateConfig:
+    """``scripts/translate.py``: a file or standard input, line by line."""
+
+    checkpoint: str = _doc("a .ckpt file, or a run folder (then its best)", "")
+    input: str = _doc("a text file, one sentence a line (-: standard input)", "-")
+    output: str = _doc("the file for the translations (-: standard output)", "-")
+    batch_tokens: int = _doc("padded tokens of one batch", 4096)
+    threads: int = _doc("processor threads (0: torch's own choice)", 0)
+    accelerator: str = _doc("cpu, gpu or auto", "auto", choices=("cpu", "gpu", "auto"))
+    search: SearchConfig = field(default_factory=SearchConfig)
+
+
+@dataclass
+class InspectConfig:
+    """``scripts/inspect_attention.py``: the attention maps of one sentence."""
+
+    checkpoint: str = _doc("a .ckpt file, or a run folder (then its best)", "")
+    text: str = _doc("the source sentence", "")
+    target: str = _doc("the translation whose maps are drawn (empty: the model's own)", "")
+    output_dir: str = _doc("where the PNG and .npz files go (empty: attention/ in the run folder)", "")
+    search: SearchConfig = field(default_factory=SearchConfig)
+
+
 # --------------------------------------------------------------------------------------
 # From plain data to the typed configuration
 # --------------------------------------------------------------------------------------
