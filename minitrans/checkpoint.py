@@ -1,0 +1,253 @@
+"""Checkpoints: plain data in one file, enough to translate with and to go on training from.
+
+A checkpoint is a dictionary of numbers, text and tensors, read with ``torch.load(weights_only=True)``, so
+that opening one can run nothing. It carries its own configuration and tokenizers: a model with and one
+without the 1/sqrt(d_k) scale have identical tensors, so a configuration given again by hand could be wrong
+in silence.
+"""
+
+import dataclasses
+import os
+import pickle
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from minitrans.build import build_model
+from minitrans.config import Experiment, parse, plain
+from minitrans.data.tokenizer import Tokenizers
+from minitrans.errors import UserError
+from minitrans.model.transformer import Transformer
+
+FORMAT = 1
+BEST, LAST, AVERAGE = "best.ckpt", "last.ckpt", "average.ckpt"
+_KEYS = {"format", "version", "experiment", "tokenizers", "model", "ema", "optimizer", "progress"}
+
+
+@dataclass
+class Progress:
+    """How far a run has come: all that the future of a run depends on besides weights and optimizer."""
+
+    update: int = 0
+    target_tokens: int = 0
+    seconds: float = 0.0
+    best_value: float | None = None
+    best_update: int | None = None
+    stale_validations: int = 0
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What one file holds."""
+
+    path: Path
+    experiment: Experiment
+    tokenizers: Tokenizers
+    model: dict[str, Tensor]
+    ema: dict[str, Tensor] | None
+    optimizer: dict[str, Any] | None
+    progress: Progress
+
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        """The weights to translate with: the moving average where the run kept one."""
+        return self.ema or self.model
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A checkpoint made ready to translate."""
+
+    path: Path
+    experiment: Experiment
+    tokenizers: Tokenizers
+    model: Transformer
+    progress: Progress
+
+
+# --------------------------------------------------------------------------------------
+# Writing
+# --------------------------------------------------------------------------------------
+
+
+def save(checkpoint: Checkpoint) -> None:
+    """Write ``checkpoint.path`` so that a file of that name is always whole."""
+    from minitrans import __version__
+
+    content = {
+        "format": FORMAT,
+        "version": __version__,
+        "experiment": plain(checkpoint.experiment),
+        "tokenizers": checkpoint.tokenizers.state(),
+        "model": checkpoint.model,
+        "ema": checkpoint.ema,
+        "optimizer": checkpoint.optimizer,
+        "progress": dataclasses.asdict(checkpoint.progress),
+    }
+    write_whole(checkpoint.path, lambda partial: torch.save(content, partial))
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Write beside the final name, flush to the disk, rename: the name never stands for half a file.
+
+    Raises
+    ------
+    UserError
+        The disk is full or refuses; what was written of the file is removed.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        write(partial)
+        _flush(partial)
+        partial.replace(path)
+        _flush(path.parent)
+    except (OSError, RuntimeError) as error:
+        raise UserError(f"{path} could not be written: {error}; free some space or give another run_dir") from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def link(target: Path, name: Path) -> None:
+    """Let ``name`` stand for the file ``target`` too, taking no more disk where the file system can."""
+
+    def write(partial: Path) -> None:
+        try:
+            os.link(target, partial)
+        except OSError:  # a file system without hard links
+            partial.write_bytes(target.read_bytes())
+
+    write_whole(name, write)
+
+
+# --------------------------------------------------------------------------------------
+# Reading
+# --------------------------------------------------------------------------------------
+
+
+def resolve(path: str | Path) -> Path:
+    """The ``.ckpt`` file that ``path`` means: itself, or a run folder's best (else its last).
+
+    Raises
+    ------
+    UserError
+        Nothing there, or a folder without checkpoints.
+    """
+    if not str(path):
+        raise UserError("checkpoint= is missing; give a .ckpt file or a run folder")
+    path = Path(path)
+    if path.is_file():
+        return path
+    if not path.exists():
+        raise UserError(f"the checkpoint {path} does not exist")
+    for name in (BEST, LAST):
+        for folder in (path / "checkpoints", path):
+            if (folder / name).is_file():
+                return folder / name
+    raise UserError(f"{path} holds no checkpoints/{BEST} and no checkpoints/{LAST}; it is not a run folder")
+
+
+def read(path: str | Path) -> Checkpoint:
+    """Read one checkpoint, running nothing that is in it.
+
+    Raises
+    ------
+    UserError
+        The file is missing, damaged, holds anything but plain data, or is no checkpoint of minitrans.
+    """
+    path = resolve(path)
+    content = _read_plain(path)
+    if not isinstance(content, dict) or not _KEYS <= content.keys():
+        raise UserError(f"{path} is not a checkpoint of minitrans")
+    if content["format"] != FORMAT:
+        raise UserError(f"{path} has the checkpoint format {content['format']}; this version reads {FORMAT}")
+    source = f"the configuration in {path}"
+    return Checkpoint(
+        path=path,
+        experiment=parse(Experiment, content["experiment"], source),
+        tokenizers=_tokenizers(content["tokenizers"], path),
+        model=content["model"],
+        ema=content["ema"],
+        optimizer=content["optimizer"],
+        progress=Progress(**content["progress"]),
+    )
+
+
+def _read_plain(path: Path) -> Any:
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        if not zipfile.is_zipfile(path):
+            raise UserError(f"{path} is damaged or is no checkpoint; use an older one") from error
+        raise UserError(f"{path} holds more than plain data and was not opened: it could run code") from error
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
+        raise UserError(f"{path} is damaged (cut short?) and cannot be read; use an older one") from error
+
+
+def _tokenizers(state: Any, path: Path) -> Tokenizers:
+    try:
+        return Tokenizers.from_state(state)
+    except Exception as error:  # the library raises bare exceptions of its own on damaged text
+        raise UserError(f"{path} holds damaged tokenizers: {error}") from error
+
+
+def load_weights(model: torch.nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
+    """Put ``weights`` into ``model``, refusing tensors that are missing, left over or of another shape."""
+    expected = model.state_dict()
+    wrong = sorted(expected.keys() ^ weights.keys())
+    if wrong:
+        raise UserError(f"{path} does not fit its own configuration: the tensor {wrong[0]} is on one side only")
+    for name, tensor in weights.items():
+        if tensor.shape != expected[name].shape:
+            raise UserError(
+                f"{path} does not fit its own configuration: {name} has the shape {tuple(tensor.shape)}, "
+                f"not {tuple(expected[name].shape)}"
+            )
+    model.load_state_dict(weights)
+
+
+def load(path: str | Path, device: str | torch.device = "cpu") -> Loaded:
+    """Rebuild the model of a checkpoint from the checkpoint's own configuration, in evaluation mode."""
+    checkpoint = read(path)
+    tokenizers = checkpoint.tokenizers
+    model = build_model(checkpoint.experiment, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
+    load_weights(model, checkpoint.weights, checkpoint.path)
+    model.to(device).eval()
+    return Loaded(checkpoint.path, checkpoint.experiment, tokenizers, model, checkpoint.progress)
+
+
+# --------------------------------------------------------------------------------------
+# Averaging
+# --------------------------------------------------------------------------------------
+
+
+def average(paths: Sequence[Path], out: Path) -> None:
+    r"""Write the mean of several checkpoints' weights, :math:`\bar\theta = \frac1n\sum_i\theta_i`.
+
+    Tensors that are tied keep one value under all their names, since each name's mean is the same.
+    The result has no optimizer state: it is for translating, not for going on.
+
+    Source: Vaswani et al. 2017, section 6.1 ("averaging the last 5 checkpoints").
+    """
+    if not paths:
+        raise UserError("there are no checkpoints to average")
+    first = read(paths[0])
+    total = {name: tensor.double() for name, tensor in first.weights.items()}
+    for path in paths[1:]:
+        for name, tensor in read(path).weights.items():
+            total[name] = total[name] + tensor.double()
+    mean = {name: (total[name] / len(paths)).to(tensor.dtype) for name, tensor in first.weights.items()}
+    progress = read(paths[-1]).progress
+    save(dataclasses.replace(first, path=out, model=mean, ema=None, optimizer=None, progress=progress))

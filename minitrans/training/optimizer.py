@@ -1,0 +1,81 @@
+"""Optimizers: one table, and the rule which parameters decay."""
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import nn
+
+
+class AdamW:
+    r"""Adam with decoupled weight decay.
+
+    .. math:: \theta \leftarrow \theta - \eta\,\big(\hat m / (\sqrt{\hat v} + \epsilon) + \lambda\theta\big)
+
+    Decay acts on matrices alone: on a bias or a norm's gain it would pull towards a point that means
+    nothing. Source: Loshchilov & Hutter 2019.
+
+    Parameters
+    ----------
+    lr
+        Peak rate, reached at the end of the warm-up under every schedule.
+    betas
+        Decay of the running means of gradient and squared gradient (the paper: 0.9, 0.98).
+    eps
+        Added to the root of the squared gradient's mean.
+    weight_decay
+        The share of a matrix that an update at rate 1 takes away.
+    """
+
+    def __init__(
+        self,
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.98),
+        eps: float = 1e-9,
+        weight_decay: float = 0.0,
+    ):
+        _check_rates(lr, betas)
+        self.lr, self.betas, self.eps, self.weight_decay = lr, betas, eps, weight_decay
+
+    def build(self, model: nn.Module) -> torch.optim.Optimizer:
+        """The optimizer over the parameters of ``model``, matrices and the rest in groups of their own."""
+        matrices = [p for p in model.parameters() if p.dim() >= 2]
+        others = [p for p in model.parameters() if p.dim() < 2]
+        groups = [{"params": matrices, "weight_decay": self.weight_decay}, {"params": others, "weight_decay": 0.0}]
+        return torch.optim.AdamW(
+            [group for group in groups if group["params"]], lr=self.lr, betas=self.betas, eps=self.eps
+        )
+
+
+class Adam:
+    """Adam without decay, as in Vaswani et al. 2017, section 5.3. Source: Kingma & Ba 2015."""
+
+    def __init__(self, lr: float, betas: tuple[float, float] = (0.9, 0.98), eps: float = 1e-9):
+        _check_rates(lr, betas)
+        self.lr, self.betas, self.eps = lr, betas, eps
+
+    def build(self, model: nn.Module) -> torch.optim.Optimizer:
+        """The optimizer over the parameters of ``model``."""
+        return torch.optim.Adam(model.parameters(), lr=self.lr, betas=self.betas, eps=self.eps)
+
+
+class SGD:
+    r"""Stochastic gradient descent, :math:`\theta \leftarrow \theta - \eta\,g`, with optional momentum."""
+
+    def __init__(self, lr: float, momentum: float = 0.0):
+        _check_rates(lr, (momentum,))
+        self.lr, self.momentum = lr, momentum
+
+    def build(self, model: nn.Module) -> torch.optim.Optimizer:
+        """The optimizer over the parameters of ``model``."""
+        return torch.optim.SGD(model.parameters(), lr=self.lr, momentum=self.momentum)
+
+
+OPTIMIZERS: Mapping[str, type] = {"adamw": AdamW, "adam": Adam, "sgd": SGD}
+
+
+def _check_rates(lr: float, shares: Iterable[float]) -> None:
+    if lr <= 0:
+        raise ValueError(f"lr is {lr}, but a rate must be above 0")
+    for share in shares:
+        if not 0 <= share < 1:
+            raise ValueError(f"{share} is no decay; it must be at least 0 and below 1")
