@@ -1,0 +1,79 @@
+"""Label-smoothed cross-entropy in chunks: the fast twin of :func:`minitrans.model.loss.cross_entropy_sums`.
+
+Three savings: rows of padding are left out before the output matrix; the logits are made for
+CHUNK_ROWS rows at a time, so that the whole batch's never exist; and the gradient is written over the
+logits while they are at hand, so that the backward pass is a multiplication by one number.
+
+Letters: B batch, T target length, R rows (real target tokens), C rows of a chunk, D d_model, N vocabulary.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+CHUNK_ROWS = 512
+
+
+def chunked_cross_entropy_sums(
+    states: Tensor, weight: Tensor, targets: Tensor, label_smoothing: float = 0.0, pad_id: int = 0
+) -> tuple[Tensor, Tensor]:
+    """The same values and gradients as :func:`minitrans.model.loss.cross_entropy_sums`."""
+    real = (targets.flatten() != pad_id).nonzero().squeeze(-1)  # (R,)
+    rows = states.flatten(0, -2).index_select(0, real)  # (B, T, D) -> (B*T, D) -> (R, D)
+    labels = targets.flatten().index_select(0, real)  # (R,)
+    smoothed, nll = _ChunkedCrossEntropy.apply(rows, weight, labels, label_smoothing)
+    return smoothed, nll
+
+
+class _ChunkedCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, rows: Tensor, weight: Tensor, labels: Tensor, label_smoothing: float
+    ) -> tuple[Tensor, Tensor]:
+        device = rows.device.type
+        autocast = torch.is_autocast_enabled(device)
+        dtype = torch.get_autocast_dtype(device) if autocast else rows.dtype
+        with torch.autocast(device, enabled=False):
+            sums, grads = _sums_and_gradients(
+                rows.to(dtype), weight.to(dtype), labels, label_smoothing, any(ctx.needs_input_grad)
+            )
+        ctx.dtypes = rows.dtype, weight.dtype
+        ctx.save_for_backward(*grads)
+        ctx.mark_non_differentiable(sums[1])
+        return sums
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        grad_rows, grad_weight = ctx.saved_tensors
+        rows_dtype, weight_dtype = ctx.dtypes
+        return (grad_rows * grad).to(rows_dtype), (grad_weight * grad).to(weight_dtype), None, None
+
+
+def _sums_and_gradients(
+    rows: Tensor, weight: Tensor, labels: Tensor, label_smoothing: float, need_grad: bool
+) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, ...]]:
+    """Both sums, and where wanted the smoothed one's gradients in (R, D) and (N, D), float32."""
+    smoothed = torch.zeros((), device=rows.device)
+    nll = torch.zeros((), device=rows.device)
+    grad_rows = torch.empty(rows.shape, device=rows.device) if need_grad else None
+    grad_weight = torch.zeros(weight.shape, device=rows.device) if need_grad else None
+    for begin in range(0, rows.size(0), CHUNK_ROWS):
+        chunk = rows[begin : begin + CHUNK_ROWS]  # (C, D)
+        label = labels[begin : begin + CHUNK_ROWS].unsqueeze(-1)  # (C, 1)
+        logits = (chunk @ weight.t()).float()  # (C, D) @ (D, N) -> (C, N)
+        log_norm = logits.logsumexp(dim=-1, keepdim=True)  # (C, 1)
+        gold = log_norm - logits.gather(-1, label)  # (C, 1)
+        nll += gold.sum()
+        spread = log_norm - logits.mean(dim=-1, keepdim=True)  # (C, 1)
+        smoothed += ((1 - label_smoothing) * gold + label_smoothing * spread).sum()
+        if grad_rows is None or grad_weight is None:
+            continue
+        # d smoothed / d logits = p - ε/N - (1 - ε) · [the gold entry]
+        slope = logits.sub_(log_norm).exp_().sub_(label_smoothing / weight.size(0))  # (C, N)
+        slope.scatter_add_(-1, label, torch.full_like(gold, label_smoothing - 1))
+        slope = slope.to(chunk.dtype)
+        grad_rows[begin : begin + CHUNK_ROWS] = slope @ weight  # (C, N) @ (N, D) -> (C, D)
+        grad_weight += slope.t() @ chunk  # (N, C) @ (C, D) -> (N, D)
+    grads = () if grad_rows is None or grad_weight is None else (grad_rows, grad_weight)
+    return (smoothed, nll), grads

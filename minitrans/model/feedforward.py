@@ -1,0 +1,78 @@
+"""The position-wise feed-forward network (Vaswani et al. 2017, section 3.3).
+
+Letters: B batch, T length, D d_model, F d_ff.
+"""
+
+from collections.abc import Callable
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+Activation = Callable[[Tensor], Tensor]
+
+
+class FeedForward(nn.Module):
+    """FFN(x) = f(x W_1 + b_1) W_2 + b_2 (Vaswani et al. 2017, equation 2, with f = ReLU).
+
+    Parameters
+    ----------
+    d_model, d_ff
+        Width outside and inside.
+    activation
+        f, element by element.
+    dropout
+        Applied to the hidden layer.
+    bias
+        Whether there are b_1 and b_2.
+    """
+
+    def __init__(
+        self, d_model: int, d_ff: int, activation: Activation, dropout: nn.Module, *, bias: bool = True
+    ) -> None:
+        super().__init__()
+        self.w_1 = nn.Linear(d_model, d_ff, bias=bias)
+        self.w_2 = nn.Linear(d_ff, d_model, bias=bias)
+        self.activation = activation
+        self.dropout = dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, D) -> (B, T, D)."""
+        hidden = self.activation(self.w_1(x))  # (B, T, D) -> (B, T, F)
+        return self.w_2(self.dropout(hidden))  # (B, T, F) -> (B, T, D)
+
+
+class GatedFeedForward(nn.Module):
+    """FFN(x) = (f(x W_1) ⊙ x W_gate) W_2, with f = Swish: SwiGLU (Shazeer 2020, equation 6).
+
+    Parameters are those of :class:`FeedForward`. It has three matrices of D x F where the other has two;
+    d_ff is used as it is given, so take two thirds of it for the same number of parameters.
+    """
+
+    def __init__(
+        self, d_model: int, d_ff: int, activation: Activation, dropout: nn.Module, *, bias: bool = True
+    ) -> None:
+        super().__init__()
+        self.w_1 = nn.Linear(d_model, d_ff, bias=bias)
+        self.w_gate = nn.Linear(d_model, d_ff, bias=bias)
+        self.w_2 = nn.Linear(d_ff, d_model, bias=bias)
+        self.activation = activation
+        self.dropout = dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, D) -> (B, T, D)."""
+        hidden = self.activation(self.w_1(x)) * self.w_gate(x)  # (B, T, D) -> (B, T, F)
+        return self.w_2(self.dropout(hidden))  # (B, T, F) -> (B, T, D)
+
+
+def identity(x: Tensor) -> Tensor:
+    """f(x) = x: two linear maps with nothing between them (the ablation)."""
+    return x
+
+
+ACTIVATIONS: dict[str, tuple[type[FeedForward] | type[GatedFeedForward], Activation]] = {
+    "relu": (FeedForward, F.relu),
+    "gelu": (FeedForward, F.gelu),
+    "swiglu": (GatedFeedForward, F.silu),
+    "identity": (FeedForward, identity),
+}
+"""The choices of ``model.ffn.activation``: the network's form and its f."""

@@ -1,0 +1,150 @@
+"""Encoder and decoder layers (Vaswani et al. 2017, section 3.1).
+
+Letters: B batch, S source length, T target length, D d_model.
+"""
+
+from torch import Tensor, nn
+
+from minitrans.model.attention import MultiHeadAttention
+from minitrans.model.cache import LayerCache
+from minitrans.model.positions import PositionEncoding
+
+
+class Residual(nn.Module):
+    """The path around a sub-layer F.
+
+    post-norm: y = Norm(x + Dropout(F(x)))   (Vaswani et al. 2017, section 3.1)
+    pre-norm:  y = x + Dropout(F(Norm(x)))   (Xiong et al. 2020, section 3)
+
+    Used as ``h = r.open(x)``, the sub-layer on ``h``, ``y = r.close(x, h)``.
+    """
+
+    def __init__(self, norm: nn.Module, dropout: nn.Module, *, pre_norm: bool) -> None:
+        super().__init__()
+        self.norm = norm
+        self.dropout = dropout
+        self.pre_norm = pre_norm
+
+    def open(self, x: Tensor) -> Tensor:
+        """The sub-layer's input: x, normalised in pre-norm."""
+        return self.norm(x) if self.pre_norm else x
+
+    def close(self, x: Tensor, change: Tensor) -> Tensor:
+        """Add the sub-layer's output to x; normalised in post-norm."""
+        y = x + self.dropout(change)
+        return y if self.pre_norm else self.norm(y)
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then the feed-forward network, each with its residual."""
+
+    def __init__(
+        self,
+        self_attention: MultiHeadAttention,
+        feed_forward: nn.Module,
+        self_residual: Residual,
+        ffn_residual: Residual,
+    ) -> None:
+        super().__init__()
+        self.self_attention = self_attention
+        self.feed_forward = feed_forward
+        self.self_residual = self_residual
+        self.ffn_residual = ffn_residual
+
+    def forward(
+        self, x: Tensor, src_mask: Tensor, position: PositionEncoding, maps: list[Tensor] | None = None
+    ) -> Tensor:
+        """One layer.
+
+        Parameters
+        ----------
+        x
+            (B, S, D).
+        src_mask
+            (B, 1, S) bool.
+        position
+            Acts on queries and keys.
+        maps
+            Where given, the attention weights (B, H, S, S) are appended to it.
+
+        Returns
+        -------
+        (B, S, D).
+        """
+        h = self.self_residual.open(x)
+        query = position.rotate(self.self_attention.project_query(h))  # (B, H, S, K)
+        key, value = self.self_attention.project_key_value(h)  # (B, H, S, K), (B, H, S, V)
+        h = self.self_attention.attend(query, position.rotate(key), value, src_mask, maps=maps)
+        x = self.self_residual.close(x, h)
+        return self.ffn_residual.close(x, self.feed_forward(self.ffn_residual.open(x)))
+
+
+class DecoderLayer(nn.Module):
+    """Causal self-attention, attention to the memory, then the feed-forward network."""
+
+    def __init__(
+        self,
+        self_attention: MultiHeadAttention,
+        cross_attention: MultiHeadAttention,
+        feed_forward: nn.Module,
+        self_residual: Residual,
+        cross_residual: Residual,
+        ffn_residual: Residual,
+    ) -> None:
+        super().__init__()
+        self.self_attention = self_attention
+        self.cross_attention = cross_attention
+        self.feed_forward = feed_forward
+        self.self_residual = self_residual
+        self.cross_residual = cross_residual
+        self.ffn_residual = ffn_residual
+
+    def start_cache(self, memory: Tensor) -> LayerCache:
+        """Keys and values of the memory (B, S, D)."""
+        return LayerCache(*self.cross_attention.project_key_value(memory))
+
+    def forward(
+        self,
+        x: Tensor,
+        cache: LayerCache,
+        src_mask: Tensor,
+        position: PositionEncoding,
+        start: int,
+        self_maps: list[Tensor] | None = None,
+        cross_maps: list[Tensor] | None = None,
+    ) -> tuple[Tensor, LayerCache]:
+        """One layer, on the newest T tokens.
+
+        Parameters
+        ----------
+        x
+            (B, T, D).
+        cache
+            Keys and values of the memory and of the ``start`` tokens before.
+        src_mask
+            (B, 1, S) bool.
+        position
+            Acts on queries and keys.
+        start
+            Position of the first of the T tokens.
+        self_maps, cross_maps
+            Where given, the attention weights (B, H, T, start + T) and (B, H, T, S) are appended.
+
+        Returns
+        -------
+        (B, T, D) and the grown cache.
+        """
+        h = self.self_residual.open(x)
+        query = position.rotate(self.self_attention.project_query(h), start)  # (B, H, T, K)
+        key, value = self.self_attention.project_key_value(h)  # (B, H, T, K), (B, H, T, V)
+        key, value, cache = cache.extend(position.rotate(key, start), value)
+        # No padding mask: padding is at the right end, so that to every real token it is future.
+        h = self.self_attention.attend(query, key, value, causal=True, maps=self_maps)
+        x = self.self_residual.close(x, h)
+
+        h = self.cross_residual.open(x)
+        query = self.cross_attention.project_query(h)  # (B, H, T, K)
+        h = self.cross_attention.attend(query, cache.cross_key, cache.cross_value, src_mask, maps=cross_maps)
+        x = self.cross_residual.close(x, h)
+
+        return self.ffn_residual.close(x, self.feed_forward(self.ffn_residual.open(x))), cache
