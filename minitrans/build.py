@@ -1,4 +1,4 @@
-"""From a configuration and the sizes of the vocabularies to a model: the table of contents of minitrans.model."""
+"""From a configuration and the sizes of the vocabularies to a model: a table of contents of the parts."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -106,11 +106,10 @@ class _Builder:
         own = {
             key: value for key, value in self.experiment.position.items() if key not in ("encoder", "decoder")
         }
-        kind = self.experiment.position.get(side) or own.get("kind")
+        kind = self.experiment.position.get(side) or own.get("kind", "")
         facts = {"d_model": self.config.d_model, "d_k": self.d_k}
-        if kind == own.get("kind"):
+        if kind == own.get("kind", ""):
             return construct(POSITIONS, own, facts, "position")
-        _choice(POSITIONS, kind, f"position.{side}")
         return construct(POSITIONS, {"kind": kind}, facts, f"position.{side}")
 
     def residual(self) -> Residual:

@@ -35,12 +35,11 @@ class LayerCache:
 
     def select(self, rows: Tensor) -> "LayerCache":
         """Rows of the batch, reordered, repeated or left out."""
-        grown = self.self_key is not None and self.self_value is not None
         return LayerCache(
             self.cross_key.index_select(0, rows),
             self.cross_value.index_select(0, rows),
-            self.self_key.index_select(0, rows) if grown else None,
-            self.self_value.index_select(0, rows) if grown else None,
+            None if self.self_key is None else self.self_key.index_select(0, rows),
+            None if self.self_value is None else self.self_value.index_select(0, rows),
         )
 
 

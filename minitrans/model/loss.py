@@ -10,9 +10,9 @@ from torch import Tensor
 def cross_entropy_sums(
     states: Tensor, weight: Tensor, targets: Tensor, label_smoothing: float = 0.0, pad_id: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """Σ over real tokens of (1 - ε) · nll + ε · mean over the vocabulary of -log p (Szegedy et al. 2016, section 7).
+    """Σ over real tokens of (1 - ε) · nll + ε · mean over the vocabulary of -log p.
 
-    with log p = log softmax(states · weightᵀ) and nll = -log p[target].
+    with log p = log softmax(states · weightᵀ) and nll = -log p[target] (Szegedy et al. 2016, section 7).
 
     Parameters
     ----------

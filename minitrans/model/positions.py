@@ -62,9 +62,9 @@ class PositionEncoding(nn.Module):
 
 
 def sinusoidal_table(length: int, d_model: int, base: float = 10_000.0) -> Tensor:
-    """PE(p, 2i) = sin(p / base^(2i/D)), PE(p, 2i+1) = cos(p / base^(2i/D)) (Vaswani et al. 2017, section 3.5).
+    """PE(p, 2i) = sin(p / base^(2i/D)), PE(p, 2i+1) = cos(p / base^(2i/D)).
 
-    An odd width ends with a sine.
+    Vaswani et al. 2017, section 3.5. An odd width ends with a sine.
 
     Returns
     -------
@@ -101,7 +101,9 @@ class SinusoidalPositions(PositionEncoding):
 
 
 class LearnedPositions(PositionEncoding):
-    """x + P[p]: a trained vector for each position, added to the embeddings (Gehring et al. 2017, section 3.1).
+    """x + P[p]: a trained vector for each position, added to the embeddings.
+
+    Gehring et al. 2017, section 3.1.
 
     Parameters
     ----------

@@ -5,6 +5,7 @@ Letters: B batch, S source length, T target length, H heads, D d_model, N vocabu
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from torch import Tensor, nn
 
@@ -92,7 +93,8 @@ class Decoder(nn.Module):
 
     def start_cache(self, memory: Tensor, src_mask: Tensor) -> Cache:
         """(B, S, D) and (B, 1, S) -> the cache before the first token."""
-        return Cache(tuple(layer.start_cache(memory) for layer in self.layers), src_mask)
+        layers = (cast(DecoderLayer, layer) for layer in self.layers)
+        return Cache(tuple(layer.start_cache(memory) for layer in layers), src_mask)
 
     def forward(self, tgt: Tensor, cache: Cache, maps: AttentionMaps | None = None) -> tuple[Tensor, Cache]:
         """The newest tokens (B, T) -> their states (B, T, D), and the grown cache."""
@@ -185,7 +187,7 @@ class Transformer(nn.Module):
         return states
 
     def start_cache(self, memory: Tensor, src_mask: Tensor) -> Cache:
-        """Compute the memory's keys and values, (B, S, D) and (B, 1, S) -> the cache before the first token."""
+        """Compute the memory's keys and values: (B, S, D), (B, 1, S) -> the cache before the first token."""
         return self.decoder.start_cache(memory, src_mask)
 
     def step(self, tgt: Tensor, cache: Cache) -> tuple[Tensor, Cache]:

@@ -1,1 +1,1 @@
-"""Clever twins of plain code. Each has a plain original that says the same, and a test that holds them equal."""
+"""Clever twins of plain code. Each has a plain original, and a test that holds the two equal."""
