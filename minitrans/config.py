@@ -11,6 +11,7 @@ the class, the other keys are that class's constructor arguments (:func:`constru
 import dataclasses
 import inspect
 import math
+import os
 import types
 import typing
 from collections.abc import Mapping
@@ -22,10 +23,29 @@ from minitrans.errors import UserError, nearest
 Section = dict[str, Any]
 T = TypeVar("T")
 
+DATA_PATHS = ("root", "train", "valid", "test")
+"""The keys of the section ``data`` that name files or folders."""
 
-def _doc(text: str, default: Any = dataclasses.MISSING, *, choices: tuple[str, ...] = ()) -> Any:
-    """A dataclass field with its explanation (shown by ``--help``) and, for words, its choices."""
-    metadata = {"doc": text, "choices": choices}
+
+def _doc(
+    text: str,
+    default: Any = dataclasses.MISSING,
+    *,
+    choices: tuple[str, ...] = (),
+    low: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    path: bool = False,
+    paths: tuple[str, ...] = (),
+) -> Any:
+    """A dataclass field with its explanation (shown by ``--help``) and what its values must be.
+
+    ``choices`` are the words allowed; ``low`` is the least number, ``above`` and ``below`` are bounds
+    that a number must not reach; ``path`` marks a file or folder, ``paths`` the keys of a section that
+    are some.
+    """
+    metadata = {"doc": text, "choices": choices, "low": low, "above": above, "below": below}
+    metadata |= {"path": path, "paths": paths}
     if isinstance(default, (list, dict)):
         return field(default_factory=lambda: type(default)(default), metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -42,16 +62,16 @@ class FeedForwardConfig:
 class ModelConfig:
     """The stacks. The defaults are ``model=small``; the files of conf/model state differences."""
 
-    num_encoder_layers: int = _doc("encoder layers", 3)
-    num_decoder_layers: int = _doc("decoder layers", 3)
-    d_model: int = _doc("width of the embeddings and of every layer's output", 256)
-    num_heads: int = _doc("attention heads", 4)
-    d_k: int | None = _doc("width of one head's queries and keys (null: d_model / num_heads)", None)
-    d_v: int | None = _doc("width of one head's values (null: d_k)", None)
-    d_ff: int = _doc("hidden width of the feed-forward network", 1024)
-    dropout: float = _doc("rate after each sub-layer and on the embeddings", 0.1)
-    attention_dropout: float = _doc("rate on the attention weights", 0.0)
-    ffn_dropout: float = _doc("rate inside the feed-forward network", 0.0)
+    num_encoder_layers: int = _doc("encoder layers", 3, low=1)
+    num_decoder_layers: int = _doc("decoder layers", 3, low=1)
+    d_model: int = _doc("width of the embeddings and of every layer's output", 256, low=1)
+    num_heads: int = _doc("attention heads", 4, low=1)
+    d_k: int | None = _doc("width of one head's queries and keys (null: d_model / num_heads)", None, low=1)
+    d_v: int | None = _doc("width of one head's values (null: d_k)", None, low=1)
+    d_ff: int = _doc("hidden width of the feed-forward network", 1024, low=1)
+    dropout: float = _doc("rate after each sub-layer and on the embeddings", 0.1, low=0, below=1)
+    attention_dropout: float = _doc("rate on the attention weights", 0.0, low=0, below=1)
+    ffn_dropout: float = _doc("rate inside the feed-forward network", 0.0, low=0, below=1)
     norm: str = _doc("layer_norm or rms_norm", "layer_norm", choices=("layer_norm", "rms_norm"))
     norm_order: str = _doc("pre or post", "pre", choices=("pre", "post"))
     tie: str = _doc(
@@ -72,7 +92,7 @@ class TokenizerConfig:
         "bpe",
         choices=("bpe", "byte_bpe", "unigram", "word", "char"),
     )
-    vocab_size: int = _doc("entries, the special ones counted", 8000)
+    vocab_size: int = _doc("entries, the special ones counted", 8000, low=1)
     joint: bool = _doc("one vocabulary for both sides", True)
     lowercase: bool = _doc("fold letters to lower case before anything else", False)
 
@@ -81,31 +101,31 @@ class TokenizerConfig:
 class CleaningConfig:
     """Which training pairs are left out. Each rule's count is printed; other splits are never cleaned."""
 
-    max_tokens: int | None = _doc("longest side, end token counted (null: no limit)", None)
-    max_ratio: float | None = _doc("longer side / shorter side in tokens (null: no limit)", None)
+    max_tokens: int | None = _doc("longest side, end token counted (null: no limit)", None, low=1)
+    max_ratio: float | None = _doc("longer side / shorter side in tokens (null: no limit)", None, low=1)
 
 
 @dataclass
 class TrainingConfig:
     """Updates, their size, and what is done between them."""
 
-    max_updates: int = _doc("stop after so many updates", 3000)
-    max_epochs: int | None = _doc("stop after so many passes over the data (null: no limit)", None)
-    update_tokens: int = _doc("tokens of one update over all processes, padded, the longer side counted", 4096)
-    update_sentences: int | None = _doc("size an update by sentences instead (null: by tokens)", None)
-    chunk_tokens: int = _doc("rows x longest of one group of like lengths (at most update_tokens)", 4096)
-    accumulate: int = _doc("least number of micro-batches that a process splits an update into", 1)
-    label_smoothing: float = _doc("mass spread over the whole vocabulary", 0.1)
-    clip_norm: float | None = _doc("largest norm of an update's gradient (null: no clipping)", 1.0)
-    validate_every: int | None = _doc("updates between validations (null: once an epoch)", 500)
-    validate_sentences: int | None = _doc("sentences that validation translates for BLEU (null: all)", None)
-    save_every: int = _doc("updates between checkpoints", 500)
-    keep_last: int = _doc("step-NNNNNN.ckpt files kept", 3)
+    max_updates: int = _doc("stop after so many updates", 3000, low=1)
+    max_epochs: int | None = _doc("stop after so many passes over the data (null: no limit)", None, low=1)
+    update_tokens: int = _doc("tokens of one update over all processes, padded, the longer side counted", 4096, low=1)
+    update_sentences: int | None = _doc("size an update by sentences instead (null: by tokens)", None, low=1)
+    chunk_tokens: int = _doc("rows x longest of one group of like lengths (at most update_tokens)", 4096, low=1)
+    accumulate: int = _doc("least number of micro-batches that a process splits an update into", 1, low=1)
+    label_smoothing: float = _doc("mass spread over the whole vocabulary", 0.1, low=0, below=1)
+    clip_norm: float | None = _doc("largest norm of an update's gradient (null: no clipping)", 1.0, above=0)
+    validate_every: int | None = _doc("updates between validations (null: once an epoch)", 500, low=1)
+    validate_sentences: int | None = _doc("sentences that validation translates for BLEU (null: all)", None, low=1)
+    save_every: int = _doc("updates between checkpoints", 500, low=1)
+    keep_last: int = _doc("step-NNNNNN.ckpt files kept", 3, low=1)
     metric: str = _doc("what best.ckpt is best in: bleu or loss", "bleu", choices=("bleu", "loss"))
-    patience: int | None = _doc("stop after so many validations without a better one (null: never)", None)
-    ema_decay: float | None = _doc("decay per update of an exponential moving average (null: none)", None)
-    average_last: int = _doc("checkpoints averaged into average.ckpt at the end (0: none)", 0)
-    log_every: int = _doc("updates between rows of metrics.csv", 20)
+    patience: int | None = _doc("stop after so many validations without a better one (null: never)", None, low=1)
+    ema_decay: float | None = _doc("decay per update of an exponential moving average (null: none)", None, above=0, below=1)
+    average_last: int = _doc("checkpoints averaged into average.ckpt at the end (0: none)", 0, low=0)
+    log_every: int = _doc("updates between rows of metrics.csv", 20, low=1)
     leak_test: bool = _doc("before the first update, test that no future or padding token is seen", True)
 
 
@@ -114,15 +134,15 @@ class TrainerConfig:
     """Machines: handed to Lightning's Trainer."""
 
     accelerator: str = _doc("cpu, gpu or auto", "auto", choices=("cpu", "gpu", "auto"))
-    devices: int = _doc("processes on one machine", 1)
-    num_nodes: int = _doc("machines", 1)
+    devices: int = _doc("processes on one machine", 1, low=1)
+    num_nodes: int = _doc("machines", 1, low=1)
     strategy: str = _doc("auto, ddp or fsdp", "auto", choices=("auto", "ddp", "fsdp"))
     precision: str = _doc(
         "fp32, bf16 (activations; weights stay fp32), or auto (bf16 where the processor is fast in it)",
         "auto",
         choices=("auto", "fp32", "bf16"),
     )
-    num_workers: int = _doc("loader processes (0: load in the training process)", 0)
+    num_workers: int = _doc("loader processes (0: load in the training process)", 0, low=0)
     progress_bar: bool = _doc("show the progress bar", True)
 
 
@@ -130,15 +150,15 @@ class TrainerConfig:
 class SearchConfig:
     """How a translation is looked for."""
 
-    beam_size: int = _doc("hypotheses kept; 1 is greedy", 5)
+    beam_size: int = _doc("hypotheses kept; 1 is greedy", 5, low=1)
     length_penalty: str = _doc(
         "what a log-probability is divided by: none (1), exponent (length^alpha), gnmt (((5+length)/6)^alpha)",
         "gnmt",
         choices=("none", "exponent", "gnmt"),
     )
-    alpha: float = _doc("strength of the length penalty", 0.6)
-    max_length: int = _doc("longest translation in tokens, end token not counted", 256)
-    max_length_ratio: float = _doc("further bound: tokens of the source x this + 10", 2.0)
+    alpha: float = _doc("strength of the length penalty", 0.6, low=0)
+    max_length: int = _doc("longest translation in tokens, end token not counted", 256, low=1)
+    max_length_ratio: float = _doc("further bound: tokens of the source x this + 10", 2.0, above=0)
 
 
 @dataclass
@@ -155,11 +175,11 @@ class LoggerConfig:
 class Experiment:
     """What makes a run the experiment it is: everything that a checkpoint fixes."""
 
-    seed: int = _doc("one number from which every random choice follows", 1)
+    seed: int = _doc("one number from which every random choice follows", 1, low=0)
     model: ModelConfig = field(default_factory=ModelConfig)
     position: Section = _doc("position encoding: conf/position", {})
     attention: Section = _doc("attention core: conf/attention", {})
-    data: Section = _doc("data set: conf/data", {})
+    data: Section = _doc("data set: conf/data", {}, paths=DATA_PATHS)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
@@ -172,9 +192,9 @@ class Experiment:
 class TrainConfig(Experiment):
     """``scripts/train.py``: an experiment, and where and on what it runs."""
 
-    run_dir: str = _doc("run folder (empty: a new one below runs/)", "")
-    resume: str = _doc("checkpoint or run folder to go on from (empty: start)", "")
-    threads: int = _doc("processor threads (0: torch's own choice)", 0)
+    run_dir: str = _doc("run folder (empty: a new one below runs/)", "", path=True)
+    resume: str = _doc("checkpoint or run folder to go on from (empty: start)", "", path=True)
+    threads: int = _doc("processor threads (0: torch's own choice)", 0, low=0)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     logger: LoggerConfig = field(default_factory=LoggerConfig)
 
@@ -183,13 +203,15 @@ class TrainConfig(Experiment):
 class EvaluateConfig:
     """``scripts/evaluate.py``: a checkpoint scored on a split. The checkpoint fixes the model."""
 
-    checkpoint: str = _doc("a .ckpt file, or a run folder (then its best)", "")
+    checkpoint: str = _doc("a .ckpt file, or a run folder (then its best)", "", path=True)
     split: str = _doc("valid, test, or another split that the data set names", "test")
-    output_dir: str = _doc("where test.txt and scores.json go (empty: evaluation/ in the run folder)", "")
-    batch_tokens: int = _doc("padded tokens of one batch", 4096)
-    threads: int = _doc("processor threads (0: torch's own choice)", 0)
+    output_dir: str = _doc("where test.txt and scores.json go (empty: evaluation/ in the run folder)", "", path=True)
+    batch_tokens: int = _doc("padded tokens of one batch", 4096, low=1)
+    threads: int = _doc("processor threads (0: torch's own choice)", 0, low=0)
     accelerator: str = _doc("cpu, gpu or auto", "auto", choices=("cpu", "gpu", "auto"))
-    data: Section = _doc("another data set than the checkpoint's, or other values of its keys", {})
+    data: Section = _doc(
+        "another data set than the checkpoint's, or other values of its keys", {}, paths=DATA_PATHS
+    )
     search: SearchConfig = field(default_factory=SearchConfig)
 
 
@@ -197,11 +219,11 @@ class EvaluateConfig:
 class TranslateConfig:
     """``scripts/translate.py``: a file or standard input, line by line."""
 
-    checkpoint: str = _doc("a .ckpt file, or a run folder (then its best)", "")
-    input: str = _doc("a text file, one sentence a line (-: standard input)", "-")
-    output: str = _doc("the file for the translations (-: standard output)", "-")
-    batch_tokens: int = _doc("padded tokens of one batch", 4096)
-    threads: int = _doc("processor threads (0: torch's own choice)", 0)
+    checkpoint: str = _doc("a .ckpt file, or a run folder (then its best)", "", path=True)
+    input: str = _doc("a text file, one sentence a line (-: standard input)", "-", path=True)
+    output: str = _doc("the file for the translations (-: standard output)", "-", path=True)
+    batch_tokens: int = _doc("padded tokens of one batch", 4096, low=1)
+    threads: int = _doc("processor threads (0: torch's own choice)", 0, low=0)
     accelerator: str = _doc("cpu, gpu or auto", "auto", choices=("cpu", "gpu", "auto"))
     search: SearchConfig = field(default_factory=SearchConfig)
 
@@ -210,10 +232,10 @@ class TranslateConfig:
 class InspectConfig:
     """``scripts/inspect_attention.py``: the attention maps of one sentence."""
 
-    checkpoint: str = _doc("a .ckpt file, or a run folder (then its best)", "")
+    checkpoint: str = _doc("a .ckpt file, or a run folder (then its best)", "", path=True)
     text: str = _doc("the source sentence", "")
     target: str = _doc("the translation whose maps are drawn (empty: the model's own)", "")
-    output_dir: str = _doc("where the PNG and .npz files go (empty: attention/ in the run folder)", "")
+    output_dir: str = _doc("where the PNG and .npz files go (empty: attention/ in the run folder)", "", path=True)
     search: SearchConfig = field(default_factory=SearchConfig)
 
 
@@ -248,7 +270,7 @@ def parse(schema: type[T], data: Mapping[str, Any], source: str = "the configura
     for name, value in data.items():
         key = f"{prefix}{name}"
         if name not in fields:
-            raise UserError(f'{source} has the unknown key "{key}"{nearest(str(name), fields)}')
+            raise UserError(f'{source} has the unknown key "{key}" = {value!r}{nearest(str(name), fields)}')
         hint = hints[name]
         if dataclasses.is_dataclass(hint):
             if not isinstance(value, Mapping):
@@ -257,12 +279,28 @@ def parse(schema: type[T], data: Mapping[str, Any], source: str = "the configura
         else:
             values[name] = typed(value, hint, key, source)
             _check_choice(values[name], fields[name].metadata.get("choices", ()), key, source)
+            _check_range(values[name], fields[name].metadata, key, source)
     return schema(**values)
 
 
 def _check_choice(value: Any, choices: tuple[str, ...], key: str, source: str) -> None:
     if choices and value not in choices:
         raise UserError(f'{source}: {key} cannot be "{value}"{nearest(str(value), choices)}')
+
+
+def bounds(metadata: Mapping[str, Any]) -> str:
+    """The range of a field in words: ``"at least 0 and below 1"``; empty where any number will do."""
+    words = {"low": "at least", "above": "above", "below": "below"}
+    return " and ".join(f"{words[k]} {metadata[k]}" for k in words if metadata.get(k) is not None)
+
+
+def _check_range(value: Any, metadata: Mapping[str, Any], key: str, source: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return
+    low, above, below = (metadata.get(bound) for bound in ("low", "above", "below"))
+    too_small = (low is not None and value < low) or (above is not None and value <= above)
+    if too_small or (below is not None and value >= below):
+        raise UserError(f"{source}: {key} is {value}, but must be {bounds(metadata)}")
 
 
 def typed(value: Any, hint: Any, key: str, source: str = "the configuration") -> Any:
@@ -316,7 +354,7 @@ def _convert(value: Any, kind: Any, key: str, source: str) -> Any:
         items = (typed(item, arms[min(i, len(arms) - 1)], f"{key}[{i}]", source) for i, item in enumerate(value))
         return list(items)
     if origin is dict:
-        return dict(value) if isinstance(value, Mapping) else _UNFIT
+        return _section(value, key, source) if isinstance(value, Mapping) else _UNFIT
     if kind is float:
         return _as_float(value)
     if kind is int:
@@ -324,6 +362,14 @@ def _convert(value: Any, kind: Any, key: str, source: str) -> Any:
     if kind is str and isinstance(value, (int, float)) and not isinstance(value, bool):
         return str(value)  # a file or language named 2016
     return value if isinstance(value, origin) else _UNFIT
+
+
+def _section(value: Mapping[Any, Any], key: str, source: str) -> Section:
+    """A copy of a family's section. Its keys are checked by :func:`construct`, but none may name code."""
+    for name, item in value.items():
+        if str(name).startswith("_"):
+            raise UserError(f'{source} has the unknown key "{key}.{name}" = {item!r}; no key starts with "_"')
+    return {str(n): _section(v, f"{key}.{n}", source) if isinstance(v, Mapping) else v for n, v in value.items()}
 
 
 def _as_float(value: Any) -> Any:
@@ -334,6 +380,55 @@ def _as_float(value: Any) -> Any:
     except ValueError:
         return _UNFIT
     return number if math.isfinite(number) else _UNFIT
+
+
+def check(config: Experiment) -> None:
+    """Refuse values that are right one by one and contradict each other.
+
+    Raises
+    ------
+    UserError
+        Names both keys and what to change.
+    """
+    model, training = config.model, config.training
+    if model.d_k is None and model.d_model % model.num_heads:
+        raise UserError(
+            f"model.d_model={model.d_model} is not a multiple of model.num_heads={model.num_heads}; "
+            "change one of them or give model.d_k"
+        )
+    if model.tie == "all" and not config.tokenizer.joint:
+        raise UserError(
+            "model.tie=all needs one vocabulary for both sides: "
+            "type tokenizer.joint=true, or model.tie=decoder with tokenizer.joint=false"
+        )
+    if training.average_last > training.keep_last:
+        raise UserError(
+            f"training.average_last={training.average_last} checkpoints cannot be averaged "
+            f"where training.keep_last={training.keep_last} are kept; raise training.keep_last"
+        )
+
+
+def absolute_paths(config: T) -> T:
+    """A copy of a command's configuration with its paths made absolute against the working directory.
+
+    Empty paths and ``-`` (standard input or output) stay; ``~/`` is the user's own folder.
+    """
+    values = {}
+    for f in dataclasses.fields(config):  # type: ignore[arg-type]
+        value = getattr(config, f.name)
+        if f.metadata.get("path"):
+            values[f.name] = _absolute(value)
+        elif f.metadata.get("paths"):
+            values[f.name] = {k: _absolute(v) if k in f.metadata["paths"] else v for k, v in value.items()}
+    return dataclasses.replace(config, **values)  # type: ignore[type-var]
+
+
+def _absolute(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_absolute(item) for item in value]
+    if not isinstance(value, str) or value in ("", "-"):
+        return value
+    return os.path.abspath(os.path.expanduser(value) if value.startswith("~/") else value)
 
 
 def plain(config: Any) -> dict[str, Any]:
@@ -390,7 +485,7 @@ def settings(
             continue
         if name not in allowed:
             advice = nearest(name, allowed) or "; it takes no settings"
-            raise UserError(f"{key}.{name} means nothing with {key}={section['kind']}{advice}")
+            raise UserError(f"{key}.{name} = {value!r} means nothing with {key}={section['kind']}{advice}")
         arguments[name] = typed(value, hints[name], f"{key}.{name}")
     required = inspect.signature(cls).parameters
     missing = [n for n in allowed if n not in arguments and required[n].default is inspect.Parameter.empty]
