@@ -110,7 +110,7 @@ class Linear(_WarmUp):
         Share of the peak at the last update.
     """
 
-    def __init__(self, lr: float, max_updates: int, warmup_updates: int = 300, floor: float = 0.0):
+    def __init__(self, lr: float, max_updates: int, warmup_updates: int = 300, floor: float = 0.02):
         super().__init__(lr, warmup_updates)
         self.max_updates, self.floor = max_updates, floor
 
