@@ -1,0 +1,283 @@
+"""The leak test passes every healthy shape, and names each of the planted faults."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import minitrans.model.attention
+from minitrans.build import build_model
+from minitrans.config import Experiment, FeedForwardConfig, ModelConfig, TokenizerConfig
+from minitrans.data.batching import Batch
+from minitrans.errors import UserError
+from minitrans.model.attention import MultiHeadAttention
+from minitrans.model.layers import EncoderLayer
+from minitrans.model.transformer import Transformer
+from minitrans.training.leak import TOLERANCE, check_for_leaks
+
+NUM_ENTRIES = 20
+
+
+def model_of(
+    position: dict[str, Any] | None = None, attention: dict[str, Any] | None = None, **model: Any
+) -> Transformer:
+    sizes: dict[str, Any] = {
+        "num_encoder_layers": 2,
+        "num_decoder_layers": 2,
+        "d_model": 16,
+        "num_heads": 2,
+        "d_ff": 32,
+    }
+    experiment = Experiment(
+        model=ModelConfig(**(sizes | {"dropout": 0.1} | model)),
+        position=position or {"kind": "sinusoidal"},
+        attention=attention or {"kind": "scaled_dot_product"},
+        tokenizer=TokenizerConfig(joint=True),
+    )
+    return build_model(experiment, NUM_ENTRIES, NUM_ENTRIES)
+
+
+def batch_of(src_lengths: list[int], tgt_lengths: list[int]) -> Batch:
+    """Random rows with so many tokens, the end (or start) token counted."""
+    generator = torch.Generator().manual_seed(3)
+    src = torch.zeros(len(src_lengths), max(src_lengths), dtype=torch.long)
+    tgt_in = torch.zeros(len(tgt_lengths), max(tgt_lengths), dtype=torch.long)
+    tgt_out = torch.zeros_like(tgt_in)
+    for row, (s, t) in enumerate(zip(src_lengths, tgt_lengths, strict=True)):
+        tokens = torch.randint(4, NUM_ENTRIES, (s + t,), generator=generator)
+        src[row, :s] = torch.cat([tokens[: s - 1], torch.tensor([2])])
+        tgt_in[row, :t] = torch.cat([torch.tensor([1]), tokens[s : s + t - 1]])
+        tgt_out[row, :t] = torch.cat([tokens[s : s + t - 1], torch.tensor([2])])
+    return Batch(src=src, tgt_in=tgt_in, tgt_out=tgt_out, lines=tuple(range(len(src))), weight=1.0)
+
+
+BATCH = ([4, 9, 7], [8, 8, 3])
+
+
+@pytest.mark.parametrize("norm_order", ["pre", "post"])
+@pytest.mark.parametrize("position", ["sinusoidal", "learned", "rotary", "none"])
+@pytest.mark.parametrize("tie", ["none", "decoder", "all"])
+def test_healthy_models_pass(norm_order: str, position: str, tie: str) -> None:
+    report = check_for_leaks(model_of({"kind": position}, norm_order=norm_order, tie=tie), batch_of(*BATCH))
+    assert report.encoder_padding <= TOLERANCE
+    assert report.cross_attention_padding <= TOLERANCE
+    assert report.loss_padding <= TOLERANCE
+    assert report.future_tokens <= TOLERANCE
+    assert report.cached_steps <= TOLERANCE
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"attention": {"kind": "scaled_dot_product", "scale": 1.0}},
+        {"attention": {"kind": "scaled_dot_product", "backend": "reference"}},
+        {"attention": {"kind": "scaled_dot_product", "scale": 1.0}, "d_model": 512, "num_heads": 1},
+        {"num_heads": 1, "num_encoder_layers": 1, "num_decoder_layers": 1},
+        {"d_k": 3, "d_v": 5, "bias": False, "norm": "rms_norm"},
+        {"ffn": FeedForwardConfig(activation="identity")},
+    ],
+)
+def test_healthy_ablations_pass(changes: dict[str, Any]) -> None:
+    check_for_leaks(model_of(**changes), batch_of(*BATCH))
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [([6, 6], [6, 6]), ([30], [40]), ([2, 2], [2, 2]), ([2, 12], [12, 2]), ([1, 1], [1, 1])],
+    ids=["equal lengths", "one pair", "two tokens", "crosswise", "empty sentences"],
+)
+def test_any_batch_will_do(lengths: tuple[list[int], list[int]]) -> None:
+    check_for_leaks(model_of(), batch_of(*lengths))
+    with pytest.MonkeyPatch.context() as patch:
+        plant_padding_in_encoder(patch)
+        with pytest.raises(UserError, match="encoder sees padding"):
+            check_for_leaks(model_of(), batch_of(*lengths))
+
+
+# Each planted fault changes the real model in one place.
+
+
+def replace_causal_mask(patch: pytest.MonkeyPatch, make: Callable[[int], Tensor]) -> None:
+    """Wherever attention would be causal over n keys, let it use the last rows of the (n, n) ``make(n)``."""
+    original = MultiHeadAttention.attend
+
+    def attend(
+        self: MultiHeadAttention,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None = None,
+        *,
+        causal: bool = False,
+        maps: list[Tensor] | None = None,
+    ) -> Tensor:
+        if causal:
+            mask = make(key.size(-2))[-query.size(-2) :]  # (T, T)
+        return original(self, query, key, value, mask, maps=maps)
+
+    patch.setattr(MultiHeadAttention, "attend", attend)
+
+
+def plant_no_causal_mask(patch: pytest.MonkeyPatch) -> None:
+    replace_causal_mask(patch, lambda n: torch.ones(n, n, dtype=torch.bool))
+
+
+def plant_one_future_token(patch: pytest.MonkeyPatch) -> None:
+    replace_causal_mask(patch, lambda n: torch.ones(n, n, dtype=torch.bool).tril(1))
+
+
+def plant_hidden_first_token(patch: pytest.MonkeyPatch) -> None:
+    replace_causal_mask(
+        patch,
+        lambda n: torch.ones(n, n, dtype=torch.bool).tril() & ((torch.arange(n) > 0) | torch.eye(n).bool()),
+    )
+
+
+def plant_wrong_end(patch: pytest.MonkeyPatch) -> None:
+    def anchored_at_the_start(num_queries: int, num_keys: int, device: torch.device | None = None) -> Tensor:
+        return torch.ones(num_queries, num_keys, dtype=torch.bool, device=device).tril()
+
+    patch.setattr(minitrans.model.attention, "causal_mask", anchored_at_the_start)
+
+
+def plant_wrong_end_in_single_steps(patch: pytest.MonkeyPatch) -> None:
+    """torch's own flag, which is anchored at the first key (BR-01)."""
+
+    def fused(
+        query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, **settings: Any
+    ) -> Tensor:
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, is_causal=settings["causal"], scale=settings["scale"]
+        )
+
+    patch.setattr(minitrans.model.attention, "fused_attention", fused)
+
+
+def plant_padding_in_encoder(patch: pytest.MonkeyPatch) -> None:
+    original = EncoderLayer.forward
+
+    def forward(self: EncoderLayer, x: Tensor, src_mask: Tensor, *rest: Any) -> Tensor:
+        return original(self, x, torch.ones_like(src_mask), *rest)
+
+    patch.setattr(EncoderLayer, "forward", forward)
+
+
+def plant_padding_in_cross_attention(patch: pytest.MonkeyPatch) -> None:
+    original = Transformer.start_cache
+    patch.setattr(
+        Transformer,
+        "start_cache",
+        lambda self, memory, src_mask: original(self, memory, torch.ones_like(src_mask)),
+    )
+
+
+def plant_padding_in_loss(patch: pytest.MonkeyPatch) -> None:
+    def nll(
+        self: Transformer, states: Tensor, targets: Tensor, label_smoothing: float = 0.0
+    ) -> tuple[Tensor, Tensor]:
+        total = F.cross_entropy(
+            self.logits(states).flatten(0, 1),
+            targets.flatten(),
+            reduction="sum",
+            label_smoothing=label_smoothing,
+        )
+        return total, total.detach()
+
+    patch.setattr(Transformer, "nll", nll)
+
+
+def plant_padding_in_smoothing(patch: pytest.MonkeyPatch) -> None:
+    """The nll is right, the smoothed mass alone is spread over padded positions too."""
+
+    def nll(
+        self: Transformer, states: Tensor, targets: Tensor, label_smoothing: float = 0.0
+    ) -> tuple[Tensor, Tensor]:
+        log_probs = self.logits(states).log_softmax(dim=-1)
+        right = F.nll_loss(log_probs.flatten(0, 1), targets.flatten(), ignore_index=0, reduction="sum")
+        return right - label_smoothing * log_probs.mean(dim=-1).sum(), right.detach()
+
+    patch.setattr(Transformer, "nll", nll)
+
+
+FAULTS = [
+    (plant_no_causal_mask, "future target tokens"),
+    (plant_one_future_token, "future target tokens"),
+    (plant_wrong_end, "cached step"),
+    (plant_wrong_end_in_single_steps, "cached step"),
+    (plant_hidden_first_token, "hides past target tokens"),
+    (plant_padding_in_encoder, "encoder sees padding"),
+    (plant_padding_in_cross_attention, "cross-attention sees padding"),
+    (plant_padding_in_loss, "loss counts padding"),
+    (plant_padding_in_smoothing, "loss counts padding"),
+]
+
+
+@pytest.mark.parametrize("norm_order", ["pre", "post"])
+@pytest.mark.parametrize(("plant", "name"), FAULTS)
+def test_a_planted_fault_is_named(
+    monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None], name: str, norm_order: str
+) -> None:
+    plant(monkeypatch)
+    with pytest.raises(UserError, match=name):
+        check_for_leaks(model_of(norm_order=norm_order), batch_of(*BATCH))
+
+
+class LeakingGradient(torch.autograd.Function):
+    """The identity, whose backward pass alone mixes positions."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient.flip(1)
+
+
+@pytest.mark.parametrize(("part", "name"), [("encode", "encoder"), ("decode", "cross-attention")])
+def test_a_fault_in_the_gradient_alone_is_named(
+    monkeypatch: pytest.MonkeyPatch, part: str, name: str
+) -> None:
+    if part == "encode":
+        original = Transformer.encode
+        monkeypatch.setattr(Transformer, "encode", lambda *a: LeakingGradient.apply(original(*a)))
+    else:
+        decode = Transformer.decode
+        monkeypatch.setattr(
+            Transformer, "decode", lambda s, t, m, k: decode(s, t, LeakingGradient.apply(m), k)
+        )
+    with pytest.raises(UserError, match=name):
+        check_for_leaks(model_of(), batch_of(*BATCH))
+
+
+def test_a_mask_that_shows_padding_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = batch_of(*BATCH)
+    monkeypatch.setattr(type(batch), "src_mask", torch.ones_like(batch.src, dtype=torch.bool).unsqueeze(1))
+    with pytest.raises(UserError, match="source mask"):
+        check_for_leaks(model_of(), batch)
+
+
+@pytest.mark.parametrize("fault", [None, plant_no_causal_mask])
+def test_nothing_is_disturbed(
+    monkeypatch: pytest.MonkeyPatch, fault: Callable[[pytest.MonkeyPatch], None] | None
+) -> None:
+    model, batch = model_of(), batch_of(*BATCH)
+    model.train()
+    model.encoder.layers[0].eval()
+    modes = [module.training for module in model.modules()]
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+    state = torch.get_rng_state()
+    if fault is None:
+        check_for_leaks(model, batch)
+    else:
+        fault(monkeypatch)
+        with pytest.raises(UserError):
+            check_for_leaks(model, batch)
+    assert [module.training for module in model.modules()] == modes
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
+    assert not any(module._forward_hooks for module in model.modules())
