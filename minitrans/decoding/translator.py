@@ -1,0 +1,213 @@
+"""From lines of text to lines of text: tokenizer, batches, search, tokenizer.
+
+Letters: B batch, S source length.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from minitrans.config import SearchConfig
+from minitrans.decoding.search import END, PAD, Hypothesis, Searchable, check, search
+from minitrans.errors import UserError
+
+
+class TranslationModel(Searchable, Protocol):
+    """A model to search with that is also a ``torch.nn.Module``."""
+
+    training: bool
+
+    @property
+    def src_limit(self) -> int | None:
+        """The longest source that the model has positions for, the end token counted."""
+
+    def train(self, mode: bool = True) -> nn.Module:
+        """Switch between training and evaluation mode."""
+
+    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
+        """The weights."""
+
+
+class TextTokenizer(Protocol):
+    """What translating asks of a tokenizer (:class:`minitrans.data.tokenizer.Tokenizer`)."""
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of each text, without start and end."""
+
+    def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """Text of each row of ids."""
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """What each id stands for."""
+
+
+class TokenizerPair(Protocol):
+    """The two sides' tokenizers (:class:`minitrans.data.tokenizer.Tokenizers`)."""
+
+    @property
+    def src(self) -> TextTokenizer:
+        """The source side's."""
+
+    @property
+    def tgt(self) -> TextTokenizer:
+        """The target side's."""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One line's translation.
+
+    Attributes
+    ----------
+    text
+        One line: whatever a reader could take for the end of a line is a space.
+    tokens
+        The entries of the target vocabulary that the text is made of, as text.
+    score
+        log-probability / length penalty, natural logarithm (0 for a blank line).
+    finished
+        False where the length limit ended it.
+    """
+
+    text: str
+    tokens: tuple[str, ...]
+    score: float
+    finished: bool
+
+
+BLANK = Translation(text="", tokens=(), score=0.0, finished=True)
+
+
+class Translator:
+    """Translates text with one model and one way of searching.
+
+    Parameters
+    ----------
+    model
+        Put into evaluation mode while it translates, and back afterwards. Weights stay as they are.
+    tokenizers
+        The source side's encodes, the target side's decodes.
+    search
+        Width, penalty, limits.
+    batch_tokens
+        Padded source tokens of one batch, end tokens counted. A longer sentence goes alone.
+    """
+
+    def __init__(
+        self, model: TranslationModel, tokenizers: TokenizerPair, search: SearchConfig, batch_tokens: int = 4096
+    ) -> None:
+        check(search)
+        if batch_tokens < 1:
+            raise UserError(f"batch_tokens is {batch_tokens}, but must be at least 1")
+        self.model = model
+        self.tokenizers = tokenizers
+        self.search = search
+        self.batch_tokens = batch_tokens
+
+    def translate(
+        self,
+        lines: Sequence[str],
+        *,
+        name: str = "the input",
+        first_line: int = 1,
+        progress: Callable[[int], object] | None = None,
+    ) -> list[Translation]:
+        """Translate each line. Blank lines give blank translations.
+
+        Parameters
+        ----------
+        lines
+            Sentences.
+        name, first_line
+            What the lines belong to and the first one's number there, for errors.
+        progress
+            Called with the number of lines just translated, after each batch.
+
+        Returns
+        -------
+        One translation a line, in order.
+
+        Raises
+        ------
+        UserError
+            A line that has more tokens than the model has positions for. Nothing was translated then.
+        """
+        rows = self.tokenizers.src.encode(lines)
+        self._check_lengths(rows, name, first_line)
+        order = sorted((i for i, row in enumerate(rows) if row), key=lambda i: len(rows[i]), reverse=True)
+        found: list[Translation] = [BLANK] * len(lines)
+        if progress is not None and len(order) < len(lines):
+            progress(len(lines) - len(order))
+        with evaluating(self.model):
+            for batch in batches([len(rows[i]) + 1 for i in order], self.batch_tokens):
+                chosen = [order[place] for place in batch]
+                for i, translation in zip(chosen, self._translate([rows[i] for i in chosen]), strict=True):
+                    found[i] = translation
+                if progress is not None:
+                    progress(len(chosen))
+        return found
+
+    def _check_lengths(self, rows: Sequence[Sequence[int]], name: str, first_line: int) -> None:
+        limit = self.model.src_limit
+        for number, row in enumerate(rows, start=first_line):
+            if limit is not None and len(row) + 1 > limit:
+                raise UserError(
+                    f"{name}, line {number} has {len(row)} tokens and the end token, but the model's learned "
+                    f"positions go no further than {limit}; shorten the line or use a model with longer positions"
+                )
+
+    def _translate(self, rows: Sequence[Sequence[int]]) -> list[Translation]:
+        """One batch."""
+        src = padded([[*row, END] for row in rows]).to(next(self.model.parameters()).device)  # (B, S)
+        found = search(self.model, src, (src != PAD).unsqueeze(1), self.search)
+        texts = self.tokenizers.tgt.decode([hypothesis.tokens for hypothesis in found])
+        return [self._present(hypothesis, text) for hypothesis, text in zip(found, texts, strict=True)]
+
+    def _present(self, hypothesis: Hypothesis, text: str) -> Translation:
+        pieces = self.tokenizers.tgt.pieces(hypothesis.tokens)
+        return Translation(one_line(text), tuple(pieces), hypothesis.score, hypothesis.finished)
+
+
+def one_line(text: str) -> str:
+    """``text`` with every end of a line that Unicode knows made a space, so that a file keeps its lines."""
+    return " ".join(text.splitlines())
+
+
+def padded(rows: Sequence[Sequence[int]]) -> Tensor:
+    """Rows of ids as one tensor (B, longest), padded at the right."""
+    longest = max(len(row) for row in rows)
+    return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows])
+
+
+def batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[range]:
+    """Cut rows, sorted longest first, into runs of at most ``batch_tokens`` padded tokens.
+
+    Parameters
+    ----------
+    lengths
+        Tokens of each row, falling.
+
+    Yields
+    ------
+    The places of each run. A row longer than ``batch_tokens`` is a run of its own.
+    """
+    start = 0
+    while start < len(lengths):
+        size = max(1, batch_tokens // lengths[start])
+        yield range(start, min(start + size, len(lengths)))
+        start += size
+
+
+@contextmanager
+def evaluating(model: TranslationModel) -> Iterator[None]:
+    """Evaluation mode (no dropout) inside, the mode it had before afterwards."""
+    was_training = model.training
+    model.train(False)
+    try:
+        yield
+    finally:
+        model.train(was_training)

@@ -1,0 +1,300 @@
+"""Search against hand-computed distributions and against enumeration of everything it could find."""
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from minitrans.build import build_model
+from minitrans.config import Experiment, ModelConfig, SearchConfig
+from minitrans.decoding.penalties import PENALTIES
+from minitrans.decoding.search import END, PAD, START, Hypothesis, search
+from minitrans.errors import UserError
+from minitrans.model.masks import padding_mask
+from minitrans.model.transformer import Transformer
+
+A, B = 3, 4
+Prefix = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class PrefixCache:
+    """The first source token and the target tokens so far (start first) of every row."""
+
+    rows: tuple[tuple[int, Prefix], ...]
+
+    def select(self, rows: Tensor) -> "PrefixCache":
+        return PrefixCache(tuple(self.rows[row] for row in rows.tolist()))
+
+
+class PrefixModel:
+    """A stand-in whose next-token logits are any function of (first source token, target tokens so far)."""
+
+    tgt_limit: int | None = None
+
+    def __init__(self, logits_of: Callable[[int, Prefix], list[float]]) -> None:
+        self.logits_of = logits_of
+
+    def encode(self, src: Tensor, src_mask: Tensor) -> Tensor:
+        return src
+
+    def start_cache(self, memory: Tensor, src_mask: Tensor) -> PrefixCache:
+        return PrefixCache(tuple((row[0], ()) for row in memory.tolist()))
+
+    def step(self, tgt: Tensor, cache: PrefixCache) -> tuple[Tensor, PrefixCache]:
+        assert len(tgt) == len(cache.rows)
+        grown = [(src, (*prefix, new)) for (src, prefix), (new,) in zip(cache.rows, tgt.tolist(), strict=True)]
+        states = torch.tensor([[self.logits_of(src, prefix)] for src, prefix in grown])
+        return states, PrefixCache(tuple(grown))
+
+    def logits(self, states: Tensor) -> Tensor:
+        return states
+
+
+def run(model: PrefixModel | Transformer, src: list[list[int]], config: SearchConfig) -> list[Hypothesis]:
+    width = max(len(row) for row in src)
+    ids = torch.tensor([row + [PAD] * (width - len(row)) for row in src])
+    return search(model, ids, padding_mask(ids), config)
+
+
+def logs(**probabilities: float) -> list[float]:
+    """Logits of a vocabulary of pad, start, end, unk = a, b."""
+    p = {"end": 0.0, "a": 0.0, "b": 0.0} | probabilities
+    return [math.log(x) if x else -math.inf for x in (0.0, 0.0, p["end"], p["a"], p["b"])]
+
+
+# --------------------------------------------------------------------------------------
+# BR-21: the search goes on until nothing unfinished can win
+# --------------------------------------------------------------------------------------
+
+
+def late_winner(p: float) -> PrefixModel:
+    rest = (1 - p) / 2
+    table = {
+        (START,): logs(a=0.55, b=0.45),
+        (START, B): logs(end=0.9, a=0.05, b=0.05),
+        (START, A): logs(a=p, b=rest, end=rest),
+        (START, A, A): logs(a=p, b=rest, end=rest),
+        (START, A, A, A): logs(a=p, b=rest, end=rest),
+        (START, A, A, A, A): logs(end=p, a=rest, b=rest),
+    }
+    return PrefixModel(lambda _, prefix: table.get(prefix, logs(end=1 / 3, a=1 / 3, b=1 / 3)))
+
+
+@pytest.mark.parametrize(
+    ("p", "penalty", "alpha", "tokens", "log_prob"),
+    [
+        (0.95, "none", 0.0, (A, A, A, A), -0.8030),
+        (0.95, "exponent", 0.0, (A, A, A, A), -0.8030),
+        (0.95, "exponent", 1.0, (A, A, A, A), -0.8030),
+        (0.95, "gnmt", 0.0, (A, A, A, A), -0.8030),
+        (0.95, "gnmt", 1.0, (A, A, A, A), -0.8030),
+        (0.85, "none", 0.0, (B,), -0.9039),
+        (0.85, "exponent", 0.0, (B,), -0.9039),
+        (0.85, "exponent", 1.0, (A, A, A, A), -1.2479),
+        (0.85, "gnmt", 0.0, (B,), -0.9039),
+        (0.85, "gnmt", 1.0, (A, A, A, A), -1.2479),
+    ],
+)
+def test_a_hypothesis_wins_only_when_no_unfinished_one_can_beat_it(
+    p: float, penalty: str, alpha: float, tokens: Prefix, log_prob: float
+) -> None:
+    config = SearchConfig(beam_size=2, length_penalty=penalty, alpha=alpha, max_length=8)
+    (best,) = run(late_winner(p), [[5, END]], config)
+    assert best.tokens == tokens
+    assert best.log_prob == pytest.approx(log_prob, abs=5e-5)
+    length = {"none": 1.0, "exponent": (len(tokens) + 1) ** alpha, "gnmt": ((6 + len(tokens)) / 6) ** alpha}
+    assert best.score == pytest.approx(best.log_prob / length[penalty], abs=1e-6)
+    assert best.finished
+
+
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_a_beam_of_one_is_greedy_under_every_penalty(penalty: str) -> None:
+    """Ending (0.5) is likelier than b (0.3), but a longer hypothesis would win by its mean."""
+    table = {(START,): logs(end=0.5, a=0.2, b=0.3)}
+    model = PrefixModel(lambda _, prefix: table.get(prefix, logs(end=0.01, a=0.01, b=0.98)))
+    (best,) = run(model, [[5, END]], SearchConfig(beam_size=1, length_penalty=penalty, alpha=1.0))
+    assert best.tokens == ()
+    assert best.log_prob == pytest.approx(math.log(0.5))
+
+
+# --------------------------------------------------------------------------------------
+# BR-22: the end is the end; nothing is empty, infinite, or a sign that is no word
+# --------------------------------------------------------------------------------------
+
+
+def ends_after_two(src: int, prefix: Prefix) -> list[float]:
+    """Row 5 ends after two tokens; row 6 never can."""
+    if src == 5:
+        return logs(end=0.98, a=0.01, b=0.01) if len(prefix) == 3 else logs(a=0.7, b=0.2, end=0.1)
+    return logs(a=0.6, b=0.4)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_a_row_that_never_ends_is_cut_at_the_limit_beside_one_that_ends(beam_size: int) -> None:
+    config = SearchConfig(beam_size=beam_size, max_length=5)
+    first, second = run(PrefixModel(ends_after_two), [[5, END], [6, END]], config)
+    assert first.tokens == (A, A)
+    assert first.finished
+    assert first.log_prob == pytest.approx(math.log(0.7 * 0.7 * 0.98))
+    assert second.tokens == (A, A, A, A, A)
+    assert not second.finished
+    assert second.log_prob == pytest.approx(5 * math.log(0.6))
+    assert second.score == pytest.approx(5 * math.log(0.6) / (10 / 6) ** 0.6)
+
+
+def test_a_translation_that_the_limit_ends_says_so_and_pays_for_its_end() -> None:
+    model = PrefixModel(lambda src, prefix: logs(a=0.9, b=0.06, end=0.04))
+    (best,) = run(model, [[5, END]], SearchConfig(beam_size=1, max_length=3))
+    assert best.tokens == (A, A, A)
+    assert not best.finished
+    assert best.log_prob == pytest.approx(3 * math.log(0.9) + math.log(0.04))
+
+
+@pytest.mark.parametrize("beam_size", [1, 4, 20])
+def test_padding_and_start_are_never_inside(beam_size: int) -> None:
+    model = PrefixModel(lambda src, prefix: [9.0, 8.0, 0.5 * len(prefix), 1.0, 0.9])
+    config = SearchConfig(beam_size=beam_size, length_penalty="exponent", alpha=1.0, max_length=6)
+    (best,) = run(model, [[5, END]], config)
+    assert {PAD, START, END}.isdisjoint(best.tokens)
+    assert math.isfinite(best.score)
+    assert best.tokens == ((A,) if beam_size == 1 else (A,) * 6)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_a_model_that_allows_nothing_at_all_gives_the_tokens_before(beam_size: int) -> None:
+    only_padding = [0.0, -math.inf, -math.inf, -math.inf, -math.inf]
+    model = PrefixModel(lambda src, prefix: only_padding if len(prefix) == 3 else logs(a=0.75, b=0.25))
+    (best,) = run(model, [[5, END]], SearchConfig(beam_size=beam_size, length_penalty="none"))
+    assert best == Hypothesis((A, A), pytest.approx(2 * math.log(0.75)), pytest.approx(2 * math.log(0.75)), False)
+    (empty,) = run(PrefixModel(lambda src, prefix: only_padding), [[5, END]], SearchConfig(beam_size=beam_size))
+    assert empty == Hypothesis((), 0.0, 0.0, False)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_logits_that_are_no_numbers_are_refused(bad: float) -> None:
+    model = PrefixModel(lambda src, prefix: [0.0, 0.0, 0.0, bad, 0.0])
+    with pytest.raises(UserError, match="not finite"):
+        run(model, [[5, END]], SearchConfig())
+
+
+# --------------------------------------------------------------------------------------
+# Limits
+# --------------------------------------------------------------------------------------
+
+endless = PrefixModel(lambda src, prefix: logs(a=0.6, b=0.4))
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_each_sentence_has_its_own_limit(beam_size: int) -> None:
+    config = SearchConfig(beam_size=beam_size, max_length=14, max_length_ratio=1.5)
+    src = [[5, END], [5, 5, 5, END], [5] * 9 + [END]]
+    lengths = [len(h.tokens) for h in run(endless, src, config)]
+    assert lengths == [11, 14, 14]  # 1 x 1.5 + 10, 3 x 1.5 + 10, max_length
+
+
+def test_the_search_never_passes_the_models_positions() -> None:
+    seen: list[int] = []
+
+    def logits_of(src: int, prefix: Prefix) -> list[float]:
+        seen.append(len(prefix))
+        return logs(a=0.6, b=0.4)
+
+    model = PrefixModel(logits_of)
+    model.tgt_limit = 7
+    (best,) = run(model, [[5] * 30 + [END]], SearchConfig(beam_size=2))
+    assert max(seen) == 7
+    assert len(best.tokens) == 6
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"beam_size": 0}, "search.beam_size"),
+        ({"max_length": 0}, "search.max_length"),
+        ({"max_length_ratio": -1.0}, "search.max_length_ratio"),
+        ({"length_penalty": "gmnt"}, 'did you mean "gnmt"'),
+    ],
+)
+def test_settings_without_meaning_are_refused_by_name(change: dict[str, object], key: str) -> None:
+    with pytest.raises(UserError, match=key):
+        run(endless, [[5, END]], replace(SearchConfig(), **change))  # type: ignore[arg-type]
+
+
+def test_a_finished_sentence_leaves_the_batch() -> None:
+    rows: list[int] = []
+    model = PrefixModel(ends_after_two)
+    step = model.step
+
+    def counting(tgt: Tensor, cache: PrefixCache) -> tuple[Tensor, PrefixCache]:
+        rows.append(len(tgt))
+        return step(tgt, cache)
+
+    model.step = counting  # type: ignore[method-assign]
+    run(model, [[5, END], [6, END]], SearchConfig(beam_size=1, max_length=5))
+    assert rows == [2, 2, 2, 1, 1, 1]
+
+
+# --------------------------------------------------------------------------------------
+# Real models with random weights
+# --------------------------------------------------------------------------------------
+
+
+def tiny(seed: int, vocab_size: int, position: str = "sinusoidal") -> Transformer:
+    """One layer a side, with weights large enough that distributions are far from flat."""
+    model = ModelConfig(
+        num_encoder_layers=1, num_decoder_layers=1, d_model=16, num_heads=2, d_ff=32, dropout=0.0, tie="none"
+    )
+    experiment = Experiment(seed=seed, model=model, position={"kind": position}, attention={"kind": "scaled_dot_product"})
+    transformer = build_model(experiment, vocab_size, vocab_size).eval()
+    with torch.no_grad():
+        for parameter in transformer.parameters():
+            parameter.mul_(1.7)
+    return transformer
+
+
+def score_of(model: Transformer, src: Tensor, tokens: Prefix, config: SearchConfig) -> float:
+    """The penalised score of one whole translation, without search and without a cache."""
+    tgt = torch.tensor([[START, *tokens]])
+    mask = padding_mask(src)
+    log_probs = model.logits(model.decode(tgt, model.encode(src, mask), mask))[0].log_softmax(-1)  # (T, N)
+    length = len(tokens) + 1
+    log_prob = sum(float(log_probs[t, token]) for t, token in enumerate((*tokens, END)))
+    alpha = config.alpha
+    return log_prob / {"none": 1.0, "exponent": length**alpha, "gnmt": ((5 + length) / 6) ** alpha}[config.length_penalty]
+
+
+@torch.inference_mode()
+def best_of_all(model: Transformer, src: Tensor, config: SearchConfig, vocab_size: int) -> tuple[float, Prefix]:
+    words = [token for token in range(vocab_size) if token not in (PAD, START, END)]
+    strings = [s for n in range(config.max_length + 1) for s in itertools.product(words, repeat=n)]
+    return max((score_of(model, src, tokens, config), tokens) for tokens in strings)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    penalty=st.sampled_from(sorted(PENALTIES)),
+    alpha=st.sampled_from([-0.5, 0.0, 0.6, 1.0, 2.0]),
+    shape=st.sampled_from([(4, 3, 1), (5, 3, 8), (6, 2, 10), (6, 3, 27), (8, 2, 25)]),
+    src=st.lists(st.integers(3, 3), min_size=1, max_size=4),
+)
+def test_a_wide_beam_finds_what_enumeration_finds(
+    seed: int, penalty: str, alpha: float, shape: tuple[int, int, int], src: list[int]
+) -> None:
+    """A beam as wide as the number of unfinished hypotheses is exhaustive; 10 of 6 entries is espnet#4981."""
+    vocab_size, max_length, beam_size = shape
+    config = SearchConfig(beam_size=beam_size, length_penalty=penalty, alpha=alpha, max_length=max_length)
+    model = tiny(seed, vocab_size)
+    (found,) = run(model, [[*src, END]], config)
+    score, tokens = best_of_all(model, torch.tensor([[*src, END]]), config, vocab_size)
+    assert found.score == pytest.approx(score, abs=1e-4)
+    assert found.score == pytest.approx(score_of(model, torch.tensor([[*src, END]]), found.tokens, config), abs=1e-4)
+    if found.tokens != tokens:  # a near-tie that rounding turned
+        assert score_of(model, torch.tensor([[*src, END]]), found.tokens, config) == pytest.approx(score, abs=1e-5)
