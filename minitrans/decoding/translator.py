@@ -8,11 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-import torch
-from torch import Tensor, nn
+import numpy as np
+from torch import nn
 
 from minitrans.config import SearchConfig
-from minitrans.decoding.search import END, PAD, Hypothesis, Searchable, check, search
+from minitrans.data.batching import evaluation_batches, padded
+from minitrans.data.tokenizer import PAD_ID, Tokenizers
+from minitrans.decoding.search import Hypothesis, Searchable, check, search
 from minitrans.errors import UserError
 
 
@@ -30,31 +32,6 @@ class TranslationModel(Searchable, Protocol):
 
     def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
         """The weights."""
-
-
-class TextTokenizer(Protocol):
-    """What translating asks of a tokenizer (:class:`minitrans.data.tokenizer.Tokenizer`)."""
-
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each text, without start and end."""
-
-    def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        """Text of each row of ids."""
-
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        """What each id stands for."""
-
-
-class TokenizerPair(Protocol):
-    """The two sides' tokenizers (:class:`minitrans.data.tokenizer.Tokenizers`)."""
-
-    @property
-    def src(self) -> TextTokenizer:
-        """The source side's."""
-
-    @property
-    def tgt(self) -> TextTokenizer:
-        """The target side's."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +75,7 @@ class Translator:
     """
 
     def __init__(
-        self, model: TranslationModel, tokenizers: TokenizerPair, search: SearchConfig, batch_tokens: int = 4096
+        self, model: TranslationModel, tokenizers: Tokenizers, search: SearchConfig, batch_tokens: int = 4096
     ) -> None:
         check(search)
         if batch_tokens < 1:
@@ -138,17 +115,16 @@ class Translator:
         """
         rows = self.tokenizers.src.encode(lines)
         self._check_lengths(rows, name, first_line)
-        order = sorted((i for i, row in enumerate(rows) if row), key=lambda i: len(rows[i]), reverse=True)
+        filled = np.array([i for i, row in enumerate(rows) if row], dtype=np.int64)
         found: list[Translation] = [BLANK] * len(lines)
-        if progress is not None and len(order) < len(lines):
-            progress(len(lines) - len(order))
+        _report(progress, len(lines) - len(filled))
+        lengths = np.array([len(rows[i]) + 1 for i in filled], dtype=np.int64)
         with evaluating(self.model):
-            for batch in batches([len(rows[i]) + 1 for i in order], self.batch_tokens):
-                chosen = [order[place] for place in batch]
+            for batch in evaluation_batches(lengths, self.batch_tokens) if len(filled) else []:
+                chosen = filled[batch].tolist()
                 for i, translation in zip(chosen, self._translate([rows[i] for i in chosen]), strict=True):
                     found[i] = translation
-                if progress is not None:
-                    progress(len(chosen))
+                _report(progress, len(chosen))
         return found
 
     def _check_lengths(self, rows: Sequence[Sequence[int]], name: str, first_line: int) -> None:
@@ -162,8 +138,8 @@ class Translator:
 
     def _translate(self, rows: Sequence[Sequence[int]]) -> list[Translation]:
         """One batch."""
-        src = padded([[*row, END] for row in rows]).to(next(self.model.parameters()).device)  # (B, S)
-        found = search(self.model, src, (src != PAD).unsqueeze(1), self.search)
+        src = padded(rows, end=True).to(next(self.model.parameters()).device)  # (B, S)
+        found = search(self.model, src, (src != PAD_ID).unsqueeze(1), self.search)  # mask (B, 1, S)
         texts = self.tokenizers.tgt.decode([hypothesis.tokens for hypothesis in found])
         return [self._present(hypothesis, text) for hypothesis, text in zip(found, texts, strict=True)]
 
@@ -177,29 +153,9 @@ def one_line(text: str) -> str:
     return " ".join(text.splitlines())
 
 
-def padded(rows: Sequence[Sequence[int]]) -> Tensor:
-    """Rows of ids as one tensor (B, longest), padded at the right."""
-    longest = max(len(row) for row in rows)
-    return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows])
-
-
-def batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[range]:
-    """Cut rows, sorted longest first, into runs of at most ``batch_tokens`` padded tokens.
-
-    Parameters
-    ----------
-    lengths
-        Tokens of each row, falling.
-
-    Yields
-    ------
-    The places of each run. A row longer than ``batch_tokens`` is a run of its own.
-    """
-    start = 0
-    while start < len(lengths):
-        size = max(1, batch_tokens // lengths[start])
-        yield range(start, min(start + size, len(lengths)))
-        start += size
+def _report(progress: Callable[[int], object] | None, num_lines: int) -> None:
+    if progress is not None and num_lines:
+        progress(num_lines)
 
 
 @contextmanager
