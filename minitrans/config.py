@@ -23,8 +23,12 @@ from minitrans.errors import UserError, nearest
 Section = dict[str, Any]
 T = TypeVar("T")
 
-DATA_PATHS = ("root", "train", "valid", "test")
-"""The keys of the section ``data`` that name files or folders."""
+DATA_PATHS: Mapping[str, tuple[str, ...]] = {
+    "": ("root",),
+    "text": ("root",),
+    "pairs": ("train", "valid", "test", "extra_tests"),
+}
+"""The keys of the section ``data`` that name files or folders, for each kind (and for none)."""
 
 
 def _doc(
@@ -36,13 +40,13 @@ def _doc(
     above: float | None = None,
     below: float | None = None,
     path: bool = False,
-    paths: tuple[str, ...] = (),
+    paths: Mapping[str, tuple[str, ...]] = types.MappingProxyType({}),
 ) -> Any:
     """A dataclass field with its explanation (shown by ``--help``) and what its values must be.
 
     ``choices`` are the words allowed; ``low`` is the least number, ``above`` and ``below`` are bounds
-    that a number must not reach; ``path`` marks a file or folder, ``paths`` the keys of a section that
-    are some.
+    that a number must not reach; ``path`` marks a file or folder, ``paths`` says which keys of a
+    section are some, for each kind.
     """
     metadata = {"doc": text, "choices": choices, "low": low, "above": above, "below": below}
     metadata |= {"path": path, "paths": paths}
@@ -111,19 +115,29 @@ class TrainingConfig:
 
     max_updates: int = _doc("stop after so many updates", 3000, low=1)
     max_epochs: int | None = _doc("stop after so many passes over the data (null: no limit)", None, low=1)
-    update_tokens: int = _doc("tokens of one update over all processes, padded, the longer side counted", 4096, low=1)
+    update_tokens: int = _doc(
+        "tokens of one update over all processes, padded, the longer side counted", 4096, low=1
+    )
     update_sentences: int | None = _doc("size an update by sentences instead (null: by tokens)", None, low=1)
-    chunk_tokens: int = _doc("rows x longest of one group of like lengths (at most update_tokens)", 4096, low=1)
+    chunk_tokens: int = _doc(
+        "rows x longest of one group of like lengths (at most update_tokens)", 4096, low=1
+    )
     accumulate: int = _doc("least number of micro-batches that a process splits an update into", 1, low=1)
     label_smoothing: float = _doc("mass spread over the whole vocabulary", 0.1, low=0, below=1)
     clip_norm: float | None = _doc("largest norm of an update's gradient (null: no clipping)", 1.0, above=0)
     validate_every: int | None = _doc("updates between validations (null: once an epoch)", 500, low=1)
-    validate_sentences: int | None = _doc("sentences that validation translates for BLEU (null: all)", None, low=1)
+    validate_sentences: int | None = _doc(
+        "sentences that validation translates for BLEU (null: all)", None, low=1
+    )
     save_every: int = _doc("updates between checkpoints", 500, low=1)
     keep_last: int = _doc("step-NNNNNN.ckpt files kept", 3, low=1)
     metric: str = _doc("what best.ckpt is best in: bleu or loss", "bleu", choices=("bleu", "loss"))
-    patience: int | None = _doc("stop after so many validations without a better one (null: never)", None, low=1)
-    ema_decay: float | None = _doc("decay per update of an exponential moving average (null: none)", None, above=0, below=1)
+    patience: int | None = _doc(
+        "stop after so many validations without a better one (null: never)", None, low=1
+    )
+    ema_decay: float | None = _doc(
+        "decay per update of an exponential moving average (null: none)", None, above=0, below=1
+    )
     average_last: int = _doc("checkpoints averaged into average.ckpt at the end (0: none)", 0, low=0)
     log_every: int = _doc("updates between rows of metrics.csv", 20, low=1)
     leak_test: bool = _doc("before the first update, test that no future or padding token is seen", True)
@@ -205,7 +219,9 @@ class EvaluateConfig:
 
     checkpoint: str = _doc("a .ckpt file, or a run folder (then its best)", "", path=True)
     split: str = _doc("valid, test, or another split that the data set names", "test")
-    output_dir: str = _doc("where test.txt and scores.json go (empty: evaluation/ in the run folder)", "", path=True)
+    output_dir: str = _doc(
+        "where test.txt and scores.json go (empty: evaluation/ in the run folder)", "", path=True
+    )
     batch_tokens: int = _doc("padded tokens of one batch", 4096, low=1)
     threads: int = _doc("processor threads (0: torch's own choice)", 0, low=0)
     accelerator: str = _doc("cpu, gpu or auto", "auto", choices=("cpu", "gpu", "auto"))
@@ -235,7 +251,9 @@ class InspectConfig:
     checkpoint: str = _doc("a .ckpt file, or a run folder (then its best)", "", path=True)
     text: str = _doc("the source sentence", "")
     target: str = _doc("the translation whose maps are drawn (empty: the model's own)", "")
-    output_dir: str = _doc("where the PNG and .npz files go (empty: attention/ in the run folder)", "", path=True)
+    output_dir: str = _doc(
+        "where the PNG and .npz files go (empty: attention/ in the run folder)", "", path=True
+    )
     search: SearchConfig = field(default_factory=SearchConfig)
 
 
@@ -351,7 +369,9 @@ def _convert(value: Any, kind: Any, key: str, source: str) -> Any:
         if not isinstance(value, (list, tuple)):
             return _UNFIT
         arms = [arm for arm in typing.get_args(kind) if arm is not Ellipsis] or [Any]
-        items = (typed(item, arms[min(i, len(arms) - 1)], f"{key}[{i}]", source) for i, item in enumerate(value))
+        items = (
+            typed(item, arms[min(i, len(arms) - 1)], f"{key}[{i}]", source) for i, item in enumerate(value)
+        )
         return list(items)
     if origin is dict:
         return _section(value, key, source) if isinstance(value, Mapping) else _UNFIT
@@ -369,7 +389,9 @@ def _section(value: Mapping[Any, Any], key: str, source: str) -> Section:
     for name, item in value.items():
         if str(name).startswith("_"):
             raise UserError(f'{source} has the unknown key "{key}.{name}" = {item!r}; no key starts with "_"')
-    return {str(n): _section(v, f"{key}.{n}", source) if isinstance(v, Mapping) else v for n, v in value.items()}
+    return {
+        str(n): _section(v, f"{key}.{n}", source) if isinstance(v, Mapping) else v for n, v in value.items()
+    }
 
 
 def _as_float(value: Any) -> Any:
@@ -398,8 +420,8 @@ def check(config: Experiment) -> None:
         )
     if model.tie == "all" and not config.tokenizer.joint:
         raise UserError(
-            "model.tie=all needs one vocabulary for both sides: "
-            "type tokenizer.joint=true, or model.tie=decoder with tokenizer.joint=false"
+            "tokenizer.joint=false makes a vocabulary a side, and model.tie=all needs one for both; "
+            "type model.tie=decoder beside it"
         )
     if training.average_last > training.keep_last:
         raise UserError(
@@ -419,13 +441,16 @@ def absolute_paths(config: T) -> T:
         if f.metadata.get("path"):
             values[f.name] = _absolute(value)
         elif f.metadata.get("paths"):
-            values[f.name] = {k: _absolute(v) if k in f.metadata["paths"] else v for k, v in value.items()}
+            keys = f.metadata["paths"].get(value.get("kind", ""), ())
+            values[f.name] = {key: _absolute(v) if key in keys else v for key, v in value.items()}
     return dataclasses.replace(config, **values)  # type: ignore[type-var]
 
 
 def _absolute(value: Any) -> Any:
     if isinstance(value, list):
         return [_absolute(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _absolute(item) for name, item in value.items()}
     if not isinstance(value, str) or value in ("", "-"):
         return value
     return os.path.abspath(os.path.expanduser(value) if value.startswith("~/") else value)
@@ -441,7 +466,9 @@ def plain(config: Any) -> dict[str, Any]:
 # --------------------------------------------------------------------------------------
 
 
-def construct(table: Mapping[str, type[T]], section: Mapping[str, Any], facts: Mapping[str, Any], key: str) -> T:
+def construct(
+    table: Mapping[str, type[T]], section: Mapping[str, Any], facts: Mapping[str, Any], key: str
+) -> T:
     """Build the object that ``section`` describes.
 
     Parameters
@@ -473,9 +500,7 @@ def construct(table: Mapping[str, type[T]], section: Mapping[str, Any], facts: M
         raise UserError(f"{key}={kind}: {error}") from error
 
 
-def settings(
-    cls: type, section: Mapping[str, Any], facts: Mapping[str, Any], key: str
-) -> dict[str, Any]:
+def settings(cls: type, section: Mapping[str, Any], facts: Mapping[str, Any], key: str) -> dict[str, Any]:
     """The section's arguments for ``cls``, each checked against the constructor's annotation."""
     hints = typing.get_type_hints(cls.__init__)
     allowed = [name for name in inspect.signature(cls).parameters if name not in facts]

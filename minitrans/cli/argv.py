@@ -12,6 +12,7 @@ import re
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,15 @@ FIXED = ("model", "position", "attention", "tokenizer")
 """Sections that say what the tensors of a checkpoint mean."""
 
 
+class Kind(Enum):
+    """How the value of a key is read."""
+
+    TEXT = "text"
+    PATH = "a file or folder"
+    PATHS = "a file or a list of files"
+    VALUE = "a number, a list, null, true or false; text where it is none of these"
+
+
 @dataclass(frozen=True)
 class Words:
     """What may follow one command.
@@ -36,8 +46,8 @@ class Words:
     ----------
     command
         The command's name.
-    text
-        Every dotted key; True where its value is text.
+    keys
+        Every dotted key, and how its value is read.
     groups
         A group's name to its choices; with ``"null"`` where no choice is one.
     defaults
@@ -45,7 +55,7 @@ class Words:
     """
 
     command: str
-    text: Mapping[str, bool]
+    keys: Mapping[str, "Kind"]
     groups: Mapping[str, tuple[str, ...]]
     defaults: Mapping[str, str]
 
@@ -58,7 +68,7 @@ class Words:
             group: (*choices(conf / group), *(["null"] if default == "null" else []))
             for group, default in defaults.items()
         }
-        return cls(command, _text_keys(schema, conf), groups, defaults)
+        return cls(command, _schema_keys(schema, conf), groups, defaults)
 
 
 def choices(folder: Path) -> tuple[str, ...]:
@@ -73,26 +83,36 @@ def _defaults(file: Path) -> dict[str, str]:
     return {str(group): "null" if choice is None else str(choice) for group, choice in pairs}
 
 
-def _text_keys(schema: type, conf: Path, prefix: str = "") -> dict[str, bool]:
-    """Every dotted key below a dataclass; True where its value is text."""
-    keys: dict[str, bool] = {}
-    for name, hint in typing.get_type_hints(schema).items():
+def _schema_keys(schema: type, conf: Path, prefix: str = "") -> dict[str, Kind]:
+    """Every dotted key below a dataclass."""
+    hints = typing.get_type_hints(schema)
+    keys: dict[str, Kind] = {}
+    for f in dataclasses.fields(schema):
+        hint, key = hints[f.name], prefix + f.name
         if dataclasses.is_dataclass(hint):
-            keys |= _text_keys(typing.cast(type, hint), conf, f"{prefix}{name}.")
+            keys |= _schema_keys(typing.cast(type, hint), conf, f"{key}.")
         elif hint == Section:
-            keys |= {f"{prefix}{name}.{key}": text for key, text in _section_keys(conf / name).items()}
+            paths = {path for keys_of_kind in f.metadata["paths"].values() for path in keys_of_kind}
+            family = _section_keys(conf / f.name, paths)
+            keys |= {f"{key}.{name}": kind for name, kind in family.items()}
+        elif f.metadata["path"]:
+            keys[key] = Kind.PATH
         else:
-            keys[prefix + name] = hint is str
+            keys[key] = Kind.TEXT if hint is str else Kind.VALUE
     return keys
 
 
-def _section_keys(folder: Path) -> dict[str, bool]:
-    """The keys that the choices of one family list; True where one of them states text."""
-    keys: dict[str, bool] = {}
+def _section_keys(folder: Path, paths: set[str]) -> dict[str, Kind]:
+    """The keys that the choices of one family list. A key is text where every choice states text for it."""
+    stated: dict[str, list[Any]] = {}
     for choice in choices(folder):
-        for key, value in OmegaConf.load(folder / f"{choice}.yaml").items():
-            keys[str(key)] = keys.get(str(key), False) or isinstance(value, str)
-    return keys
+        for name, value in OmegaConf.load(folder / f"{choice}.yaml").items():
+            stated.setdefault(str(name), []).append(value)
+    kinds = {True: (Kind.PATH, Kind.TEXT), False: (Kind.PATHS, Kind.VALUE)}
+    return {
+        name: kinds[all(isinstance(value, str) for value in values)][0 if name in paths else 1]
+        for name, values in stated.items()
+    }
 
 
 @dataclass
@@ -115,10 +135,17 @@ class CommandLine:
     show_config: bool = False
     multirun: bool = False
 
+    @classmethod
+    def of(cls, overrides: Iterable[str]) -> "CommandLine":
+        """The command line that :meth:`overrides` was made from."""
+        pairs = [override.partition("=") for override in overrides]
+        values = {key.removeprefix("++"): value for key, _, value in pairs if key.startswith("++")}
+        return cls({key: value for key, _, value in pairs if not key.startswith("++")}, values)
+
     def overrides(self) -> list[str]:
         """The overrides for Hydra. ``++`` sets a key whether or not a file mentions it: each is known here."""
         return [
-            *(f"{group}={choice}" for group, choice in self.groups.items()),
+            *(f"{group}={choice}" for group, choice in self.groups.items() if choice != "null"),
             *(f"++{key}={value}" for key, value in self.values.items()),
         ]
 
@@ -161,8 +188,8 @@ def _read_assignment(word: str, words: Words, line: CommandLine) -> None:
         raise UserError(_not_an_assignment(word, words))
     if key in words.groups:
         line.groups[key] = _choice(key, value, words, line.multirun)
-    elif key in words.text:
-        line.values[key] = _value(value, words.text[key], line.multirun)
+    elif key in words.keys:
+        line.values[key] = _value(value, words.keys[key], line.multirun)
     else:
         raise UserError(_unknown_key(key, value, words))
 
@@ -174,18 +201,24 @@ def _choice(group: str, value: str, words: Words, multirun: bool) -> str:
     return value
 
 
-def _value(value: str, text: bool, multirun: bool) -> str:
-    """``value`` in Hydra's grammar: text quoted, anything else as it stands where it is one plain value.
+def _value(value: str, kind: Kind, multirun: bool) -> str:
+    """``value`` in Hydra's grammar. In a sweep, commas separate the values of jobs, except in a path."""
+    if kind is Kind.TEXT and multirun:
+        return ",".join(quote(part) for part in value.split(","))
+    if kind is Kind.VALUE and _is_value(value, multirun):
+        return value
+    if kind in (Kind.PATHS, Kind.VALUE) and value.startswith("[") and value.endswith("]"):
+        return "[" + ",".join(quote(item.strip()) for item in value[1:-1].split(",")) + "]"
+    return quote(value)
 
-    In a sweep commas separate the values of jobs, also those of text.
-    """
-    if text:
-        return ",".join(quote(part) for part in value.split(",")) if multirun else quote(value)
+
+def _is_value(value: str, multirun: bool) -> bool:
+    """Whether Hydra reads one plain value (in a sweep, or several)."""
     try:
         override = OverridesParser.create().parse_override(f"key={value}")
     except HydraException:
-        return quote(value)
-    return value if multirun or not override.is_sweep_override() else quote(value)
+        return False
+    return multirun or not override.is_sweep_override()
 
 
 def quote(text: str) -> str:
@@ -205,7 +238,7 @@ def quote(text: str) -> str:
 def _not_an_assignment(word: str, words: Words) -> str:
     if word.startswith("-"):
         return f'"{word}" is no option of {words.command}; settings are typed as KEY=VALUE, --help lists them'
-    if word in words.groups or word in words.text:
+    if word in words.groups or word in words.keys:
         return f"{word} needs a value: {word}=VALUE"
     groups = [group for group, known in words.groups.items() if word in known]
     advice = f"; did you mean {groups[0]}={word}?" if groups else ", such as seed=1"
@@ -213,13 +246,13 @@ def _not_an_assignment(word: str, words: Words) -> str:
 
 
 def _unknown_key(key: str, value: str, words: Words) -> str:
-    if key[:1] in ("+", "~") and key.lstrip("+~") in {*words.text, *words.groups}:
+    if key[:1] in ("+", "~") and key.lstrip("+~") in {*words.keys, *words.groups}:
         return f"{key}: every key of {words.command} is there already; type {key.lstrip('+~')}={value}"
     top = key.split(".")[0]
-    in_sections = {known.split(".")[0] for known in words.text if "." in known} | set(words.groups)
-    if top in {f.name for f in dataclasses.fields(TrainConfig)} - {*in_sections, *words.text}:
+    in_sections = {known.split(".")[0] for known in words.keys if "." in known} | set(words.groups)
+    if top in {f.name for f in dataclasses.fields(TrainConfig)} - {*in_sections, *words.keys}:
         return _belongs_to_training(key, top, words)
-    below = [known for known in words.text if known.startswith(f"{key}.")]
+    below = [known for known in words.keys if known.startswith(f"{key}.")]
     if below:
         return f"{key} is a section, not a setting; type one of its keys, such as {below[0]}=VALUE"
     return f'{words.command} has no key "{key}"{_nearest_key(key, words)}'
@@ -235,13 +268,15 @@ def _belongs_to_training(key: str, top: str, words: Words) -> str:
 
 
 def _nearest_key(key: str, words: Words) -> str:
-    """Name the full key most like ``key``, which may be a tail such as ``max_updates``."""
-    known = [*words.text, *words.groups]
-    tails = [full for full in known if full.endswith(f".{key}")]
-    if tails:
-        return "; did you mean " + " or ".join(f'"{full}"' for full in tails) + "?"
-    if difflib.get_close_matches(key, known, n=1, cutoff=0.6):
-        return nearest(key, known)
-    last = {full.rsplit(".", 1)[-1]: full for full in known}
-    close = difflib.get_close_matches(key.rsplit(".", 1)[-1], last, n=1, cutoff=0.6)
-    return f'; did you mean "{last[close[0]]}"?' if close else "; --help lists the keys"
+    """Name the full key most like ``key``, which may lack its section or a word: ``max_updates``, ``heads``."""
+    last = {full: full.rsplit(".", 1)[-1] for full in [*words.keys, *words.groups]}
+    same = [full for full, name in last.items() if name == key]
+    containing = [full for full, name in last.items() if f"_{key}_" in f"_{name}_"]
+    for found in (same, containing):
+        if 0 < len(found) <= 3:
+            return "; did you mean " + " or ".join(f'"{full}"' for full in found) + "?"
+    if difflib.get_close_matches(key, last, n=1, cutoff=0.6):
+        return nearest(key, last)
+    close = difflib.get_close_matches(key.rsplit(".", 1)[-1], last.values(), n=1, cutoff=0.6)
+    meant = [full for full, name in last.items() if name in close]
+    return f'; did you mean "{meant[0]}"?' if meant else "; --help lists the keys"

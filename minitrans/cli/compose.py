@@ -78,7 +78,7 @@ def register(name: str, schema: type) -> None:
 
 def to_plain(composed: DictConfig) -> dict[str, Any]:
     """Hydra's result as plain data, without Hydra's own settings."""
-    data = cast(dict[str, Any], OmegaConf.to_container(composed, resolve=True, throw_on_missing=True))
+    data = cast(dict[str, Any], OmegaConf.to_container(composed, resolve=True))
     return {key: value for key, value in data.items() if key != "hydra"}
 
 
