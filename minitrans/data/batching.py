@@ -25,7 +25,6 @@ class Batch:
     lines: tuple[int, ...]  # rows of the split, from 0
     weight: float = 1.0  # 0.0: computed for the sake of the other processes alone
     number: int = 0  # among the micro-batches of its update, over all processes
-    update_target_tokens: int = 0  # of the whole update: what its summed nll is divided by
 
     @property
     def src_mask(self) -> Tensor:
@@ -69,20 +68,9 @@ def padded(rows: Sequence[Sequence[int] | np.ndarray], *, start: bool = False, e
     return torch.from_numpy(ids)
 
 
-def collate(
-    encoded: EncodedCorpus,
-    rows: np.ndarray,
-    *,
-    weight: float = 1.0,
-    number: int = 0,
-    update_target_tokens: int | None = None,
-) -> Batch:
-    """The pairs ``rows`` of an encoded corpus as one batch; see :class:`Batch`.
-
-    ``update_target_tokens`` is this batch's own number of target tokens unless given.
-    """
+def collate(encoded: EncodedCorpus, rows: np.ndarray, *, weight: float = 1.0, number: int = 0) -> Batch:
+    """The pairs ``rows`` of an encoded corpus as one batch; see :class:`Batch`."""
     tgt = [encoded.tgt[row] for row in rows]
-    own_tokens = sum(len(ids) + 1 for ids in tgt)
     return Batch(
         src=padded([encoded.src[row] for row in rows], end=True),
         tgt_in=padded(tgt, start=True),
@@ -90,7 +78,6 @@ def collate(
         lines=tuple(encoded.lines[rows].tolist()),
         weight=weight,
         number=number,
-        update_target_tokens=own_tokens if update_target_tokens is None else update_target_tokens,
     )
 
 

@@ -5,6 +5,7 @@ Letters: n pairs.
 
 import dataclasses
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import datasets
@@ -53,7 +54,7 @@ class EncodedCorpus:
     def __len__(self) -> int:
         return len(self.lines)
 
-    @property
+    @cached_property
     def lengths(self) -> np.ndarray:
         """(n, 2) tokens of source and target, end tokens counted."""
         return np.stack([self.src.lengths, self.tgt.lengths], axis=1)

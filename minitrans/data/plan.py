@@ -169,27 +169,26 @@ def split(update: Update, lengths: np.ndarray, world_size: int, accumulate: int)
     -------
     For each process its micro-batches, the same number for all, balanced in cost.
     """
-    cost = lengths.max(axis=1)  # (n,)
     share = world_size * accumulate
     num_pieces = share * math.ceil(len(update.chunks) / share)
-    pieces = _pieces(update.chunks, cost, num_pieces)
+    pieces = _pieces(update.chunks, lengths, num_pieces)
     batches = [MicroBatch(rows, 1.0, number) for number, rows in enumerate(pieces)]
     for number in range(len(pieces), num_pieces):
         batches.append(MicroBatch(update.chunks[0][:1], 0.0, number))
-    return _deal(batches, cost, world_size)
+    return _deal(batches, lengths, world_size)
 
 
-def _group_cost(rows: np.ndarray, cost: np.ndarray) -> int:
-    return len(rows) * int(cost[rows].max())
+def _group_cost(rows: np.ndarray, lengths: np.ndarray) -> int:
+    return len(rows) * int(lengths[rows].max())
 
 
-def _pieces(chunks: Sequence[np.ndarray], cost: np.ndarray, num_pieces: int) -> list[np.ndarray]:
+def _pieces(chunks: Sequence[np.ndarray], lengths: np.ndarray, num_pieces: int) -> list[np.ndarray]:
     """Cut chunks into ``num_pieces`` pieces, or one a row where there are fewer rows.
 
     Each further cut goes to the chunk whose pieces are the costliest.
     """
     parts = [1] * len(chunks)
-    costs = [_group_cost(chunk, cost) for chunk in chunks]
+    costs = [_group_cost(chunk, lengths) for chunk in chunks]
     heap = [(-float(costs[i]), i) for i in range(len(chunks)) if len(chunks[i]) > 1]
     heapq.heapify(heap)
     missing = num_pieces - len(chunks)
@@ -202,14 +201,14 @@ def _pieces(chunks: Sequence[np.ndarray], cost: np.ndarray, num_pieces: int) -> 
     return [piece for chunk, n in zip(chunks, parts, strict=True) for piece in np.array_split(chunk, n)]
 
 
-def _deal(batches: list[MicroBatch], cost: np.ndarray, world_size: int) -> list[list[MicroBatch]]:
+def _deal(batches: list[MicroBatch], lengths: np.ndarray, world_size: int) -> list[list[MicroBatch]]:
     """Deal equally many to each process, the costliest first and always to the one with the least so far."""
     per_process = len(batches) // world_size
     hands: list[list[MicroBatch]] = [[] for _ in range(world_size)]
     totals = [0] * world_size
-    for batch in sorted(batches, key=lambda batch: (-_group_cost(batch.rows, cost), batch.number)):
+    for batch in sorted(batches, key=lambda batch: (-_group_cost(batch.rows, lengths), batch.number)):
         open_hands = [rank for rank in range(world_size) if len(hands[rank]) < per_process]
         rank = min(open_hands, key=lambda rank: totals[rank])
         hands[rank].append(batch)
-        totals[rank] += _group_cost(batch.rows, cost)
+        totals[rank] += _group_cost(batch.rows, lengths)
     return [sorted(hand, key=lambda batch: batch.number) for hand in hands]
