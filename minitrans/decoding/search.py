@@ -65,7 +65,7 @@ class Hypothesis:
     tokens
         Vocabulary ids, without start and end.
     log_prob
-        log P(tokens, end | source), natural logarithm; without the end where the model gives it no probability.
+        log P(tokens, end | source), natural logarithm; without the end where its probability is 0.
     score
         ``log_prob`` divided by the length penalty.
     finished
@@ -80,7 +80,7 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class _Beam:
-    """The unfinished hypotheses of the sentences still searched. Dead places have the log-probability -inf."""
+    """Unfinished hypotheses of the sentences still searched. Dead places have the log-probability -inf."""
 
     sentence: Tensor  # (B,) rows of the batch
     limit: Tensor  # (B,) longest translation in tokens
@@ -102,7 +102,7 @@ class _Extended:
     token: Tensor  # (B, W') by which token
 
 
-@torch.inference_mode()
+@torch.no_grad()  # not inference_mode: tables that a model grows here must serve training too
 def search(model: Searchable, src: Tensor, src_mask: Tensor, settings: SearchConfig) -> list[Hypothesis]:
     """Find the best translation of each row.
 
@@ -188,8 +188,8 @@ def _extend(beam: _Beam, logits: Tensor, beam_size: int) -> _Extended:
     logits = logits.float()
     normaliser = logits.logsumexp(-1, keepdim=True)  # (B*W, 1); log P = logits - normaliser
     if not normaliser.isfinite().all():
-        raise UserError("the model's logits are not finite numbers: its training diverged or its file is damaged")
-    ends = beam.log_prob + (logits[:, END:END + 1] - normaliser).view(size, width)  # (B, W)
+        raise UserError("the model's logits are not finite: its training diverged, or its file is damaged")
+    ends = beam.log_prob + (logits[:, END : END + 1] - normaliser).view(size, width)  # (B, W)
     others = logits.index_fill(-1, torch.tensor([PAD, START, END], device=logits.device), NEVER)
     best, token = others.topk(min(beam_size, logits.size(-1)))  # (B*W, C)
     total = beam.log_prob.unsqueeze(-1) + (best - normaliser).view(size, width, -1)  # (B, W, C)
@@ -214,7 +214,8 @@ def _finish(
 ) -> Tensor:
     """Compare the hypotheses that end now with the best finished one; return the best scores, (B,)."""
     length = torch.tensor(beam.tokens.size(2), device=beam.tokens.device)  # t tokens and the end
-    scores = (extended.ends / _penalty(length, settings)).masked_fill(~(extended.chosen | extended.forced), NEVER)  # (B, W)
+    taken = extended.chosen | extended.forced  # (B, W)
+    scores = (extended.ends / _penalty(length, settings)).masked_fill(~taken, NEVER)  # (B, W)
     score, place = scores.max(dim=1)  # (B,)
     for b in (score > beam.best_score).nonzero().flatten().tolist():
         w = int(place[b])
@@ -230,10 +231,10 @@ def _finish(
 def _optimistic(log_prob: Tensor, beam: _Beam, settings: SearchConfig) -> Tensor:
     r"""The score that no continuation of an unfinished hypothesis can pass, (B,).
 
-    Going on, log P can only fall: it is at most the present log P <= 0 at every later length n. So the score
-    is at most log P / penalty(n), and as log P is not positive, the largest penalty gives the largest
-    quotient. The penalties are monotone in n, so the largest stands at one end of what is left: at the longest
-    length allowed (alpha >= 0) or at the next one (alpha < 0). Both lengths count the end token.
+    Going on, log P can only fall: at every later length n it is at most the present log P <= 0. So the
+    score is at most log P / penalty(n), and as log P is not positive, the largest penalty gives the largest
+    quotient. The penalties are monotone in n, so the largest stands at one end of the lengths that are
+    left: the longest allowed (alpha >= 0) or the next one (alpha < 0). Both count the end token.
 
     Parameters
     ----------
@@ -248,7 +249,7 @@ def _can_win(beam: _Beam, extended: _Extended, best_score: Tensor, settings: Sea
     """Which sentences still have an unfinished hypothesis that could win, (B,) bool."""
     best_unfinished = extended.log_prob[:, 0]  # (B,)
     can_win = _optimistic(best_unfinished, beam, settings) > best_score
-    if settings.beam_size == 1:  # greedy takes the best continuation, also where a longer one would score more
+    if settings.beam_size == 1:  # greedy: the best continuation, though a longer one might score more
         can_win &= ~extended.chosen.squeeze(1)
     return can_win
 
@@ -268,7 +269,7 @@ def _cut(beam: _Beam, done: Tensor, settings: SearchConfig, found: list[Hypothes
 
 
 def _next(beam: _Beam, extended: _Extended, best_score: Tensor, going_on: Tensor) -> tuple[_Beam, Tensor]:
-    """The beam one token on, of the sentences that go on, and the row of the old beam that each row extends."""
+    """The beam one token on, of the sentences that go on, and the old row that each of its rows extends."""
     kept = going_on.nonzero().flatten()  # (B',)
     parent, token = extended.parent[kept], extended.token[kept]  # (B', W')
     rows = kept.unsqueeze(-1) * beam.tokens.size(1) + parent  # (B', W') rows of (B*W)

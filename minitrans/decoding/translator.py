@@ -1,6 +1,6 @@
 """From lines of text to lines of text: tokenizer, batches, search, tokenizer.
 
-Letters: B batch, S source length.
+Letters: B batch, S source length, T target length, D d_model.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from minitrans.config import SearchConfig
 from minitrans.data.batching import evaluation_batches, padded
@@ -19,13 +19,19 @@ from minitrans.errors import UserError
 
 
 class TranslationModel(Searchable, Protocol):
-    """A model to search with that is also a ``torch.nn.Module``."""
+    """The face of an encoder-decoder that can be searched and scored, and is a ``torch.nn.Module``."""
 
     training: bool
 
     @property
     def src_limit(self) -> int | None:
         """The longest source that the model has positions for, the end token counted."""
+
+    def decode(self, tgt: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
+        """All positions at once: (B, T), (B, S, D), (B, 1, S) -> states (B, T, D)."""
+
+    def nll(self, states: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+        """Sums of the smoothed and of the plain cross-entropy over real target tokens."""
 
     def train(self, mode: bool = True) -> nn.Module:
         """Switch between training and evaluation mode."""
@@ -114,7 +120,7 @@ class Translator:
             A line that has more tokens than the model has positions for. Nothing was translated then.
         """
         rows = self.tokenizers.src.encode(lines)
-        self._check_lengths(rows, name, first_line)
+        require_positions(rows, self.model.src_limit, name, first_line)
         filled = np.array([i for i, row in enumerate(rows) if row], dtype=np.int64)
         found: list[Translation] = [BLANK] * len(lines)
         _report(progress, len(lines) - len(filled))
@@ -127,15 +133,6 @@ class Translator:
                 _report(progress, len(chosen))
         return found
 
-    def _check_lengths(self, rows: Sequence[Sequence[int]], name: str, first_line: int) -> None:
-        limit = self.model.src_limit
-        for number, row in enumerate(rows, start=first_line):
-            if limit is not None and len(row) + 1 > limit:
-                raise UserError(
-                    f"{name}, line {number} has {len(row)} tokens and the end token, but the model's learned "
-                    f"positions go no further than {limit}; shorten the line or use a model with longer positions"
-                )
-
     def _translate(self, rows: Sequence[Sequence[int]]) -> list[Translation]:
         """One batch."""
         src = padded(rows, end=True).to(next(self.model.parameters()).device)  # (B, S)
@@ -146,6 +143,33 @@ class Translator:
     def _present(self, hypothesis: Hypothesis, text: str) -> Translation:
         pieces = self.tokenizers.tgt.pieces(hypothesis.tokens)
         return Translation(one_line(text), tuple(pieces), hypothesis.score, hypothesis.finished)
+
+
+def require_positions(
+    rows: Sequence[Sequence[int]], limit: int | None, name: str, first_line: int = 1
+) -> None:
+    """Refuse a sentence that learned positions cannot place, before any work is done.
+
+    Parameters
+    ----------
+    rows
+        Ids of each line, without start and end (one of which takes a position too).
+    limit
+        The model's longest sequence; None: no limit.
+    name, first_line
+        What the lines belong to and the first one's number there.
+
+    Raises
+    ------
+    UserError
+        Naming the line, its tokens and the limit.
+    """
+    for number, row in enumerate(rows, start=first_line):
+        if limit is not None and len(row) + 1 > limit:
+            raise UserError(
+                f"{name}, line {number} has {len(row)} tokens and the end token, but the model has learned "
+                f"positions for {limit} at most; shorten the line, or train with a larger position.max_length"
+            )
 
 
 def one_line(text: str) -> str:

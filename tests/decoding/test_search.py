@@ -49,7 +49,8 @@ class PrefixModel:
 
     def step(self, tgt: Tensor, cache: PrefixCache) -> tuple[Tensor, PrefixCache]:
         assert len(tgt) == len(cache.rows)
-        grown = [(src, (*prefix, new)) for (src, prefix), (new,) in zip(cache.rows, tgt.tolist(), strict=True)]
+        newest = [row[0] for row in tgt.tolist()]
+        grown = [(src, (*prefix, new)) for (src, prefix), new in zip(cache.rows, newest, strict=True)]
         states = torch.tensor([[self.logits_of(src, prefix)] for src, prefix in grown])
         return states, PrefixCache(tuple(grown))
 
@@ -172,8 +173,10 @@ def test_a_model_that_allows_nothing_at_all_gives_the_tokens_before(beam_size: i
     only_padding = [0.0, -math.inf, -math.inf, -math.inf, -math.inf]
     model = PrefixModel(lambda src, prefix: only_padding if len(prefix) == 3 else logs(a=0.75, b=0.25))
     (best,) = run(model, [[5, END]], SearchConfig(beam_size=beam_size, length_penalty="none"))
-    assert best == Hypothesis((A, A), pytest.approx(2 * math.log(0.75)), pytest.approx(2 * math.log(0.75)), False)
-    (empty,) = run(PrefixModel(lambda src, prefix: only_padding), [[5, END]], SearchConfig(beam_size=beam_size))
+    log_prob = pytest.approx(2 * math.log(0.75))
+    assert best == Hypothesis((A, A), log_prob, log_prob, False)
+    nothing = PrefixModel(lambda src, prefix: only_padding)
+    (empty,) = run(nothing, [[5, END]], SearchConfig(beam_size=beam_size))
     assert empty == Hypothesis((), 0.0, 0.0, False)
 
 
@@ -251,7 +254,8 @@ def tiny(seed: int, vocab_size: int, position: str = "sinusoidal") -> Transforme
     model = ModelConfig(
         num_encoder_layers=1, num_decoder_layers=1, d_model=16, num_heads=2, d_ff=32, dropout=0.0, tie="none"
     )
-    experiment = Experiment(seed=seed, model=model, position={"kind": position}, attention={"kind": "scaled_dot_product"})
+    attention = {"kind": "scaled_dot_product"}
+    experiment = Experiment(seed=seed, model=model, position={"kind": position}, attention=attention)
     transformer = build_model(experiment, vocab_size, vocab_size).eval()
     with torch.no_grad():
         for parameter in transformer.parameters():
@@ -269,8 +273,8 @@ def scores_of(model: Transformer, src: list[int], strings: list[Prefix], config:
     labels = torch.tensor([[*tokens, END] for tokens in strings])
     log_prob = log_probs.gather(-1, labels.unsqueeze(-1)).sum(dim=(1, 2))  # (B,)
     length, alpha = labels.size(1), config.alpha
-    penalty = {"none": 1.0, "exponent": length**alpha, "gnmt": ((5 + length) / 6) ** alpha}[config.length_penalty]
-    return (log_prob / penalty).tolist()
+    penalties = {"none": 1.0, "exponent": length**alpha, "gnmt": ((5 + length) / 6) ** alpha}
+    return (log_prob / penalties[config.length_penalty]).tolist()
 
 
 def best_of_all(model: Transformer, src: list[int], config: SearchConfig, vocab_size: int) -> float:
@@ -307,7 +311,8 @@ def plain_greedy(model: Transformer, src: list[int], max_length: int) -> tuple[P
     while True:
         tgt = torch.tensor([[START, *tokens]])
         mask = padding_mask(ids)
-        log_probs = model.logits(model.decode(tgt, model.encode(ids, mask), mask))[0, -1].log_softmax(-1)  # (N,)
+        states = model.decode(tgt, model.encode(ids, mask), mask)  # (1, T, D)
+        log_probs = model.logits(states)[0, -1].log_softmax(-1)  # (N,)
         log_probs[[PAD, START]] = -math.inf
         best = int(log_probs.argmax()) if len(tokens) < max_length else END
         log_prob += float(log_probs[best])

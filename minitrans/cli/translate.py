@@ -1,0 +1,205 @@
+"""``scripts/translate.py``: n lines in, n lines out, in order; blank lines stay blank."""
+
+import contextlib
+import copy
+import io
+import os
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from minitrans.cli.compose import Composed
+from minitrans.cli.main import run_main
+from minitrans.config import EvaluateConfig, SearchConfig, TranslateConfig, parse, plain
+from minitrans.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+
+    from minitrans.checkpoint import Loaded
+    from minitrans.decoding.translator import Translation, Translator
+
+_BLOCK = 1 << 16  # bytes of standard input taken at once; a pipe holds as many
+
+
+def main() -> int:
+    """The command; returns its exit status."""
+    return run_main(translate, "translate", TranslateConfig)
+
+
+def translate(composed: Composed[TranslateConfig]) -> None:
+    """Translate a file or standard input. Standard output gets translations and nothing else."""
+    config = composed.config
+    refuse_existing(config.output)
+    blocks = standard_input(sys.stdin.buffer) if config.input == "-" else [read_file(config.input)]
+    loaded, translator = load_translator(config, composed.typed)
+    print(f"checkpoint: {loaded.path}", file=sys.stderr)
+    count = cut = 0
+    name = "standard input" if config.input == "-" else config.input
+    with opened(config.output) as stream:
+        for lines in blocks:
+            with progress_bar(len(lines), shown=config.input != "-") as progress:
+                found = translator.translate(lines, name=name, first_line=count + 1, progress=progress)
+            write(stream, found)
+            count += len(found)
+            cut += sum(not translation.finished for translation in found)
+    if cut:
+        print(f"{cut:,} of {count:,} translations were ended by the length limit {LIMITS}", file=sys.stderr)
+
+
+LIMITS = "(search.max_length, search.max_length_ratio, or the model's learned positions)"
+
+
+# --------------------------------------------------------------------------------------
+# Text in and out
+# --------------------------------------------------------------------------------------
+
+
+def read_file(path: str) -> list[str]:
+    """The lines of a text file, as the training data is read: UTF-8, cut at line feeds alone."""
+    from minitrans.data.formats import read_lines
+
+    return list(read_lines(Path(path)))
+
+
+def standard_input(stream: io.BufferedReader | BinaryIO) -> Iterator[list[str]]:
+    """Blocks of the lines that have come so far.
+
+    A block ends where the writer pauses: at a terminal after each line, in a pipe from another program as
+    soon as that waits for an answer, and for a whole file after some thousand lines.
+
+    Raises
+    ------
+    UserError
+        A line that is not UTF-8, named.
+    """
+    from minitrans.data.formats import decode_lines
+
+    arrived: deque[bytes] = deque()
+    lines = decode_lines(_lines_of(stream, arrived), "standard input")
+    for line in lines:
+        block = [line]
+        while arrived:
+            block.append(next(lines))
+        yield block
+
+
+def _lines_of(stream: io.BufferedReader | BinaryIO, arrived: deque[bytes]) -> Iterator[bytes]:
+    """Raw lines; ``arrived`` holds those that can be had without waiting."""
+    rest = b""
+    while chunk := stream.read1(_BLOCK):  # type: ignore[union-attr]
+        *whole, rest = (rest + chunk).split(b"\n")
+        arrived.extend(whole)
+        while arrived:
+            yield arrived.popleft() + b"\n"
+    if rest:
+        yield rest
+
+
+def refuse_existing(output: str) -> None:
+    """Stop before any work where the output could not be written, or would overwrite a file."""
+    if output == "-":
+        return
+    if os.path.lexists(output):
+        raise UserError(f"output={output} is already there; remove it or give another name")
+    if not Path(output).parent.is_dir():
+        raise UserError(f"output={output} cannot be written: the folder {Path(output).parent} does not exist")
+
+
+@contextlib.contextmanager
+def opened(output: str) -> Iterator[BinaryIO]:
+    """Where translations go. A file appears under its name once it is whole; after an error, not at all."""
+    if output == "-":
+        yield sys.stdout.buffer
+        return
+    path = Path(output)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("xb") as stream:
+            yield stream
+        refuse_existing(output)  # somebody may have taken the name meanwhile
+        partial.replace(path)
+    except OSError as error:
+        raise UserError(f"output={output} cannot be written: {error.strerror}") from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write(stream: BinaryIO, translations: "Iterable[Translation]") -> None:
+    """One line each, at once: a program at the other end of a pipe may be waiting."""
+    stream.write("".join(f"{translation.text}\n" for translation in translations).encode())
+    stream.flush()
+
+
+@contextlib.contextmanager
+def progress_bar(total: int, shown: bool = True) -> Iterator[Callable[[int], object]]:
+    """A bar on standard error, where that is a terminal; call the result with the number of new lines."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("translating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=not (shown and sys.stderr.isatty())) as bar:
+        task = bar.add_task("translating", total=total)
+        yield lambda num_lines: bar.advance(task, num_lines)
+
+
+# --------------------------------------------------------------------------------------
+# The checkpoint's settings, and what was typed
+# --------------------------------------------------------------------------------------
+
+
+def load_translator(
+    config: TranslateConfig | EvaluateConfig, typed: Mapping[str, Any]
+) -> "tuple[Loaded, Translator]":
+    """The checkpoint, and a translator that searches as the checkpoint says, but for what was typed."""
+    import torch
+
+    from minitrans.checkpoint import load
+    from minitrans.decoding.translator import Translator
+
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    loaded = load(config.checkpoint, choose_device(config.accelerator))
+    section = overlaid(plain(loaded.experiment)["search"], plain(config)["search"], typed, "search")
+    search = parse(SearchConfig, section, prefix="search.")
+    return loaded, Translator(loaded.model, loaded.tokenizers, search, config.batch_tokens)
+
+
+def choose_device(accelerator: str) -> "torch.device":
+    """The device that cpu, gpu or auto (a GPU where there is one) means here."""
+    import torch
+
+    if accelerator == "gpu" and not torch.cuda.is_available():
+        raise UserError("accelerator=gpu, but torch finds no GPU here; use accelerator=cpu or auto")
+    return torch.device("cpu" if accelerator == "cpu" or not torch.cuda.is_available() else "cuda")
+
+
+def overlaid(
+    base: Mapping[str, Any], composed: Mapping[str, Any], typed: Mapping[str, Any], section: str
+) -> dict[str, Any]:
+    """A section of the checkpoint with what the user typed over it.
+
+    Parameters
+    ----------
+    base
+        The checkpoint's own section.
+    composed
+        The section that the command line composed, its untyped keys being defaults.
+    typed
+        Dotted key -> value; a group's name -> its choice.
+    section
+        The group's name. Where a choice was typed, it brings all of its keys, so ``composed`` holds.
+    """
+    if section in typed:
+        return dict(composed)
+    result = copy.deepcopy(dict(base))
+    for key, value in typed.items():
+        first, *path = key.split(".")
+        if first == section:
+            place = result
+            for part in path[:-1]:
+                place = place.setdefault(part, {})
+            place[path[-1]] = value
+    return result
