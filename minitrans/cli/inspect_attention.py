@@ -1,0 +1,64 @@
+"""``scripts/inspect_attention.py``: the attention maps of one sentence, as pictures, numbers and words."""
+
+from pathlib import Path
+
+from minitrans.cli.compose import Composed
+from minitrans.cli.main import run_main
+from minitrans.config import InspectConfig
+from minitrans.errors import UserError
+
+
+def main() -> int:
+    """The command. Returns its exit status."""
+    return run_main(inspect_attention, "inspect_attention", InspectConfig)
+
+
+def inspect_attention(composed: Composed[InspectConfig]) -> None:
+    """Translate the text (or take the given target), draw and save the maps, and print what the heads do.
+
+    Raises
+    ------
+    UserError
+        A blank text, a side longer than learned positions can place, an output_dir that is a file, or a
+        checkpoint that cannot be read. Nothing is written then.
+    """
+    config = composed.config
+    if not config.text.strip():
+        raise UserError('text= is empty; give the source sentence, such as text="a dog runs"')
+
+    from minitrans.analysis.attention import describe, sentence_maps
+    from minitrans.analysis.drawing import draw_maps
+    from minitrans.checkpoint import load
+    from minitrans.decoding.translator import Translator
+
+    loaded = load(config.checkpoint)
+    target = config.target
+    if not target:
+        translator = Translator(loaded.model, loaded.tokenizers, config.search)
+        target = translator.translate([config.text], name="text=")[0].text
+    maps = sentence_maps(loaded.model, loaded.tokenizers, config.text, target)
+    folder = _folder(config.output_dir, loaded.path)
+    maps.save(folder / "maps.npz")
+    pictures = draw_maps(maps, folder)
+
+    print(f"checkpoint  {loaded.path} (update {loaded.progress.update:,})")
+    print(f"source      {config.text}")
+    print(f"target      {target}")
+    print()
+    print(describe(maps))
+    print()
+    for path in [*pictures, folder / "maps.npz"]:
+        print(path)
+
+
+def _folder(output_dir: str, checkpoint: Path) -> Path:
+    """Where to write: as typed, else ``attention/`` in the checkpoint's run folder, or beside it."""
+    holder = checkpoint.parent.parent if checkpoint.parent.name == "checkpoints" else checkpoint.parent
+    folder = Path(output_dir) if output_dir else holder / "attention"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"output_dir={folder} cannot be made a folder: {error.strerror}; give another"
+        ) from error
+    return folder

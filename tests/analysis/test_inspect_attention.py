@@ -1,0 +1,126 @@
+"""The command, from a checkpoint on the disk to pictures, numbers and words."""
+
+import sys
+from pathlib import Path
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+from minitrans.analysis.drawing import DPI, Layout, picture
+from minitrans.build import build_model
+from minitrans.checkpoint import Checkpoint, Progress, load, save
+from minitrans.cli.inspect_attention import main
+from minitrans.config import Experiment, ModelConfig, SearchConfig, TokenizerConfig
+from minitrans.data.tokenizer import Tokenizers, train_tokenizer
+from minitrans.decoding.translator import Translator
+
+FILES = ["cross.png", "decoder.png", "encoder.png", "maps.npz"]
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path) -> Path:
+    """A run folder with one checkpoint; learned positions for 6 tokens."""
+    trained = train_tokenizer(["a a a a b b b c c"], TokenizerConfig(kind="word", vocab_size=10))
+    tokenizers = Tokenizers(trained, trained)
+    experiment = Experiment(
+        model=ModelConfig(num_encoder_layers=1, num_decoder_layers=1, d_model=8, num_heads=2, d_ff=8),
+        position={"kind": "learned", "max_length": 6},
+        attention={"kind": "scaled_dot_product"},
+    )
+    model = build_model(experiment, trained.vocab_size, trained.vocab_size)
+    folder = tmp_path / "my run, lr=1 两"
+    (folder / "checkpoints").mkdir(parents=True)
+    save(
+        Checkpoint(
+            path=folder / "checkpoints" / "best.ckpt",
+            experiment=experiment,
+            tokenizers=tokenizers,
+            model=model.state_dict(),
+            ema=None,
+            optimizer=None,
+            progress=Progress(update=1200),
+        )
+    )
+    return folder
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["minitrans-inspect-attention", *words])
+    return main()
+
+
+def test_a_given_target_is_drawn_and_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], run_folder: Path
+) -> None:
+    assert call(monkeypatch, f"checkpoint={run_folder}", "text=a c b", "target=b a") == 0
+    folder = run_folder / "attention"
+    assert sorted(path.name for path in folder.iterdir()) == FILES
+    with np.load(folder / "maps.npz") as saved:
+        assert saved["src"].tolist() == ["▁a", "▁c", "▁b", "</s>"]
+        assert saved["tgt_out"].tolist() == ["▁b", "▁a", "</s>"]
+        assert saved["cross"].shape == (1, 2, 3, 4)
+        np.testing.assert_allclose(saved["cross"].sum(axis=-1), 1.0, atol=1e-6)
+    assert matplotlib.image.imread(folder / "cross.png")[..., :3].std() > 0.05
+    printed = capsys.readouterr().out
+    assert f"{run_folder / 'checkpoints' / 'best.ckpt'} (update 1,200)" in printed
+    assert "encoder (entropy in nats, at most 1.39)" in printed  # ln 4
+    assert "cross (entropy in nats, at most 1.39)" in printed
+    for name in FILES:
+        assert str(folder / name) in printed
+
+
+def test_without_a_target_it_is_the_models_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], run_folder: Path, tmp_path: Path
+) -> None:
+    loaded = load(run_folder)
+    search = SearchConfig(beam_size=1, max_length=3)
+    own = Translator(loaded.model, loaded.tokenizers, search).translate(["a c b"])[0].text
+    words = ["search.beam_size=1", "search.max_length=3", f"output_dir={tmp_path / 'maps'}"]
+    assert call(monkeypatch, f"checkpoint={run_folder}", "text=a c b", *words) == 0
+    assert f"target      {own}\n" in capsys.readouterr().out
+    assert not (run_folder / "attention").exists()
+    (ids,) = loaded.tokenizers.tgt.encode([own])
+    with np.load(tmp_path / "maps" / "maps.npz") as saved:
+        assert saved["tgt_in"].tolist() == ["<s>", *loaded.tokenizers.tgt.pieces(ids)]
+
+
+def test_the_picture_for_a_logger_is_the_cross_attention(run_folder: Path) -> None:
+    loaded = load(run_folder)
+    pixels = picture(loaded.model, loaded.tokenizers, "a c b", "b a")
+    width, height = Layout.of((1, 2, 3, 4), ("▁b", "▁a", "</s>"), ("▁a", "▁c", "▁b", "</s>")).figure
+    assert pixels.shape == (round(height * DPI), round(width * DPI), 4)
+    assert pixels.dtype == np.uint8 and pixels[..., :3].std() > 10
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["text="], "text= is empty"),
+        (["text=a a a a a a"], "positions for 6"),
+        (["text=a", "target=a a a a a a"], "the target has 7 tokens, but the model has learned 6 positions"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    run_folder: Path,
+    words: list[str],
+    sentence: str,
+) -> None:
+    assert call(monkeypatch, f"checkpoint={run_folder}", *words) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1 and captured.err.startswith("error: ")
+    assert sentence in captured.err
+    assert not (run_folder / "attention").exists()
+
+
+def test_an_output_dir_that_is_a_file_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], run_folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "taken").write_text("mine")
+    words = ["text=a", "target=b", f"output_dir={tmp_path / 'taken'}"]
+    assert call(monkeypatch, f"checkpoint={run_folder}", *words) == 2
+    assert "cannot be made a folder" in capsys.readouterr().err
+    assert (tmp_path / "taken").read_text() == "mine"
