@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
@@ -41,7 +40,6 @@ def draw_curves(metrics_csv: Path, out_png: Path) -> None:
     if not (smoothed or train or valid):
         raise UserError(f"{metrics_csv} holds no row with a loss; curves need at least one")
     figure = Figure(figsize=INCHES, dpi=DPI, layout="constrained")
-    FigureCanvasAgg(figure)
     loss_axes, bleu_axes, rate_axes = figure.subplots(1, 3, width_ratios=(1.35, 1, 1))
     _draw_loss(loss_axes, train or smoothed, valid)
     _draw_bleu(bleu_axes, bleu)
