@@ -48,8 +48,8 @@ def _doc(
     that a number must not reach; ``path`` marks a file or folder, ``paths`` says which keys of a
     section are some, for each kind.
     """
-    metadata = {"doc": text, "choices": choices, "low": low, "above": above, "below": below}
-    metadata |= {"path": path, "paths": paths}
+    limits = {"low": low, "above": above, "below": below}
+    metadata = {"doc": text, "choices": choices, "path": path, "paths": paths, **limits}
     if isinstance(default, (list, dict)):
         return field(default_factory=lambda: type(default)(default), metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -166,7 +166,7 @@ class SearchConfig:
 
     beam_size: int = _doc("hypotheses kept; 1 is greedy", 5, low=1)
     length_penalty: str = _doc(
-        "what a log-probability is divided by: none (1), exponent (length^alpha), gnmt (((5+length)/6)^alpha)",
+        "what a log-probability is divided by: none (1), exponent (n^alpha) or gnmt (((5 + n) / 6)^alpha)",
         "gnmt",
         choices=("none", "exponent", "gnmt"),
     )
@@ -284,7 +284,7 @@ def parse(schema: type[T], data: Mapping[str, Any], source: str = "the configura
     """
     hints = typing.get_type_hints(schema)
     fields = {f.name: f for f in dataclasses.fields(schema)}  # type: ignore[arg-type]
-    values = {}
+    values: dict[str, Any] = {}
     for name, value in data.items():
         key = f"{prefix}{name}"
         if name not in fields:
@@ -489,6 +489,8 @@ def construct(
         No or an unknown kind, an unknown key, a value of another type, or one that the constructor refuses.
     """
     kind = section.get("kind")
+    if kind is None:
+        raise UserError(f"{key}.kind is missing{nearest('', table)}")
     if not isinstance(kind, str) or kind not in table:
         raise UserError(f'{key}.kind cannot be "{kind}"{nearest(str(kind), table)}')
     arguments = settings(table[kind], section, facts, key)
@@ -502,7 +504,7 @@ def construct(
 
 def settings(cls: type, section: Mapping[str, Any], facts: Mapping[str, Any], key: str) -> dict[str, Any]:
     """The section's arguments for ``cls``, each checked against the constructor's annotation."""
-    hints = typing.get_type_hints(cls.__init__)
+    hints = typing.get_type_hints(cls.__init__)  # type: ignore[misc]
     allowed = [name for name in inspect.signature(cls).parameters if name not in facts]
     arguments = {}
     for name, value in section.items():

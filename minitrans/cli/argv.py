@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import QuotedString, Quote
+from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
@@ -108,10 +108,10 @@ def _section_keys(folder: Path, paths: set[str]) -> dict[str, Kind]:
     for choice in choices(folder):
         for name, value in OmegaConf.load(folder / f"{choice}.yaml").items():
             stated.setdefault(str(name), []).append(value)
-    kinds = {True: (Kind.PATH, Kind.TEXT), False: (Kind.PATHS, Kind.VALUE)}
+    text = {name for name, values in stated.items() if all(isinstance(value, str) for value in values)}
     return {
-        name: kinds[all(isinstance(value, str) for value in values)][0 if name in paths else 1]
-        for name, values in stated.items()
+        name: Kind.VALUE if name not in text else Kind.PATHS if name in paths else Kind.TEXT
+        for name in stated
     }
 
 
@@ -143,7 +143,7 @@ class CommandLine:
         return cls({key: value for key, _, value in pairs if not key.startswith("++")}, values)
 
     def overrides(self) -> list[str]:
-        """The overrides for Hydra. ``++`` sets a key whether or not a file mentions it: each is known here."""
+        """The overrides for Hydra. ``++`` sets a key whether or not a file mentions it."""
         return [
             *(f"{group}={choice}" for group, choice in self.groups.items() if choice != "null"),
             *(f"++{key}={value}" for key, value in self.values.items()),
@@ -268,15 +268,16 @@ def _belongs_to_training(key: str, top: str, words: Words) -> str:
 
 
 def _nearest_key(key: str, words: Words) -> str:
-    """Name the full key most like ``key``, which may lack its section or a word: ``max_updates``, ``heads``."""
-    last = {full: full.rsplit(".", 1)[-1] for full in [*words.keys, *words.groups]}
-    same = [full for full, name in last.items() if name == key]
-    containing = [full for full, name in last.items() if f"_{key}_" in f"_{name}_"]
+    """Name the full key most like ``key``, which may be a part of it: ``max_updates``, ``heads``."""
+    section, _, name = key.rpartition(".")
+    last = {full: full.rpartition(".")[2] for full in [*words.keys, *words.groups]}
+    same = [full for full in last if last[full] == name]
+    containing = [full for full in last if f"_{name}_" in f"_{last[full]}_"]
     for found in (same, containing):
         if 0 < len(found) <= 3:
             return "; did you mean " + " or ".join(f'"{full}"' for full in found) + "?"
-    if difflib.get_close_matches(key, last, n=1, cutoff=0.6):
-        return nearest(key, last)
-    close = difflib.get_close_matches(key.rsplit(".", 1)[-1], last.values(), n=1, cutoff=0.6)
-    meant = [full for full, name in last.items() if name in close]
-    return f'; did you mean "{meant[0]}"?' if meant else "; --help lists the keys"
+    inside = [last[full] for full in last if full.startswith(f"{section}.")]
+    if inside and not difflib.get_close_matches(name, inside, n=1, cutoff=0.6):
+        return f"; the keys of {section} are {', '.join(inside)}"
+    close = difflib.get_close_matches(key, last, n=1, cutoff=0.6)
+    return f'; did you mean "{close[0]}"?' if close else "; --help lists the keys"

@@ -18,6 +18,7 @@ from minitrans.data.bundled import bundled
 
 _COLUMN = 38
 _MAX_WIDTH = 120
+_MULTIRUN = "  --multirun   one run for each combination of values: seed=1,2 model=tiny,small"
 
 _EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "train": (
@@ -84,11 +85,7 @@ def render(name: str, schema: type, program: str) -> str:
         *_keys(schema, defaults, words),
         "",
         "examples",
-        *(
-            line
-            for example, what in _EXAMPLES[name]
-            for line in _example(f"{program} {example}".strip(), what)
-        ),
+        *(line for words_, what in _EXAMPLES[name] for line in _example(f"{program} {words_}", what)),
     ]
     return "\n".join(lines)
 
@@ -116,14 +113,17 @@ def _keys(schema: type, defaults: Mapping[str, Any], words: Words, prefix: str =
 
 def _section(group: str, default: Mapping[str, Any], words: Words) -> Iterator[str]:
     """The keys of a family: those of the default choice, then those that other choices add."""
-    seen = {"kind"}
-    chosen = words.defaults[group]
-    for choice in sorted(choices(bundled("conf") / group), key=lambda choice: choice != chosen):
-        for key, (value, about) in _commented(bundled("conf") / group / f"{choice}.yaml").items():
-            if key not in seen:
-                seen.add(key)
-                where = "" if choice == chosen else f" (with {group}={choice})"
-                yield from _row(f"  {group}.{key}={_value(default.get(key, value))}", about + where)
+    folder = bundled("conf") / group
+    files = {choice: _commented(folder / f"{choice}.yaml") for choice in choices(folder)}
+    files = dict(sorted(files.items(), key=lambda item: item[0] != words.defaults[group]))
+    for key in dict.fromkeys(key for keys in files.values() for key in keys if key != "kind"):
+        known = {choice: keys[key] for choice, keys in files.items() if key in keys}
+        everywhere = words.defaults[group] in known or len(known) == len(files)
+        where = "" if everywhere else f"(with {group}={' or '.join(known)})"
+        value, about = next(iter(known.values()))
+        # where no choice is the default, the checkpoint's values are
+        shown = "" if words.defaults[group] == "null" else f"={_value(default.get(key, value))}"
+        yield from _row(f"  {group}.{key}{shown}", f"{about} {where}".strip())
 
 
 def _commented(file: Path) -> dict[str, tuple[Any, str]]:
@@ -147,6 +147,8 @@ def _value(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, list):
         return "[" + ",".join(_value(item) for item in value) + "]"
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}:{_value(item)}" for key, item in value.items()) + "}"
     return str(value)
 
 
@@ -155,8 +157,8 @@ def _row(left: str, right: str) -> list[str]:
     right_lines = textwrap.wrap(right, max(width, 30)) or [""]
     if len(left) >= _COLUMN - 1:
         return [left, *(" " * _COLUMN + line for line in right_lines)]
-    return [(left if i == 0 else "").ljust(_COLUMN) + line for i, line in enumerate(right_lines)]
+    return [((left if i == 0 else "").ljust(_COLUMN) + line).rstrip() for i, line in enumerate(right_lines)]
 
 
-def _example(command: str, what: str) -> list[str]:
-    return [f"  {command}", f"      {what}"]
+def _example(command: str, what: str) -> tuple[str, str]:
+    return f"  {command}".rstrip(), f"      {what}"

@@ -90,7 +90,7 @@ def _sweep(function: Callable[[Composed[C]], None], name: str, schema: type[C], 
 
     A job that the user's values make impossible is told, and the others go on.
     """
-    if not issubclass(schema, TrainConfig):
+    if name != "train":
         raise UserError(f"--multirun is for train alone; call {name} once for each checkpoint")
     sweep_dir = _sweep_dir(line)
     register(name, schema)
@@ -103,9 +103,8 @@ def _sweep(function: Callable[[Composed[C]], None], name: str, schema: type[C], 
         settings = HydraConfig.get()
         overrides = list(settings.overrides.task)
         try:
-            composed = finish(to_plain(data), CommandLine.of(overrides), schema)
-            composed.config.run_dir = settings.runtime.output_dir
-            function(composed)
+            job_data = {**to_plain(data), "run_dir": settings.runtime.output_dir}
+            function(finish(job_data, CommandLine.of(overrides), schema))
         except UserError as error:
             failures += 1
             typed = " ".join(override.removeprefix("++") for override in overrides)
@@ -120,7 +119,7 @@ def _sweep(function: Callable[[Composed[C]], None], name: str, schema: type[C], 
 
 
 def _sweep_dir(line: CommandLine) -> str:
-    """The folder of the jobs' folders: ``run_dir`` where it was typed (it is taken off the line), else a new one."""
+    """The folder of the jobs' folders: ``run_dir`` where typed (it is taken off the line), else a new one."""
     typed_dir = line.values.pop("run_dir", quote(f"runs/{datetime.now():%Y%m%d-%H%M%S}-sweep"))
     sweep_dir = compose_line("train", CommandLine(values={"run_dir": typed_dir}), TrainConfig).config.run_dir
     if os.path.isdir(sweep_dir) and os.listdir(sweep_dir):

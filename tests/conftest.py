@@ -1,0 +1,39 @@
+"""What all tests share: no network, no screen, no cache but their own, and the way to Multi30k."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is imported
+os.environ["MPLBACKEND"] = "Agg"
+os.environ["WANDB_MODE"] = "offline"
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Encoded corpora of the tests stay out of the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MINITRANS_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def _shelf(name: str) -> Path:
+    shelf = os.environ.get("MINITRANS_DATA", "")
+    folder = Path(shelf) / name
+    if not shelf or not folder.is_dir():
+        pytest.skip(f"needs Multi30k: set MINITRANS_DATA to the folder that holds {name}/")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def multi30k() -> Path:
+    """The folder of the raw text of Multi30k."""
+    return _shelf("multi30k")
+
+
+@pytest.fixture(scope="session")
+def multi30k_legacy() -> Path:
+    """The folder of the lower-cased, tokenised text of Multi30k."""
+    return _shelf("multi30k_lc_tok")
