@@ -1,0 +1,213 @@
+"""``translate`` from the command line, on a tiny checkpoint with random weights."""
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from minitrans.build import build_model
+from minitrans.checkpoint import Checkpoint, Progress, load, save
+from minitrans.cli.translate import main, overlaid, standard_input
+from minitrans.config import Experiment, ModelConfig, SearchConfig, TokenizerConfig
+from minitrans.data.tokenizer import Tokenizers, train_tokenizer
+from minitrans.decoding.translator import Translator
+from minitrans.errors import UserError
+
+LINES = ["abcab", "", "c a", "   ", "ba"]
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "translate.py"
+
+
+def write_checkpoint(path: Path, position: dict[str, object]) -> Path:
+    both = train_tokenizer(["abc cba", "bca acb"], TokenizerConfig(kind="char", vocab_size=20))
+    experiment = Experiment(
+        model=ModelConfig(
+            num_encoder_layers=1, num_decoder_layers=1, d_model=16, num_heads=2, d_ff=32, dropout=0.0
+        ),
+        position=position,
+        attention={"kind": "scaled_dot_product"},
+        search=SearchConfig(beam_size=3, length_penalty="exponent", alpha=1.0, max_length=7),
+    )
+    model = build_model(experiment, both.vocab_size, both.vocab_size)
+    tokenizers = Tokenizers(both, both)
+    save(Checkpoint(path, experiment, tokenizers, model.state_dict(), None, None, Progress()))
+    return path
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_checkpoint(tmp_path_factory.mktemp("run 1=ä,b") / "best.ckpt", {"kind": "sinusoidal"})
+
+
+@pytest.fixture
+def call(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """The command in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str, checkpoint: Path = checkpoint) -> int:
+        monkeypatch.setattr(sys, "argv", ["translate", f"checkpoint={checkpoint}", "accelerator=cpu", *words])
+        return main()
+
+    return run
+
+
+def expected(checkpoint: Path, lines: list[str], **search: object) -> bytes:
+    loaded = load(checkpoint)
+    config = SearchConfig(**{**vars(loaded.experiment.search), **search})
+    found = Translator(loaded.model, loaded.tokenizers, config).translate(lines)
+    return "".join(f"{translation.text}\n" for translation in found).encode()
+
+
+def test_file_to_file_line_by_line(call: Callable[..., int], checkpoint: Path, tmp_path: Path) -> None:
+    Path("in =,ü.txt").write_bytes("\n".join(LINES).encode())  # no line feed at the end
+    assert call("input=in =,ü.txt", "output=out.txt") == 0
+    assert Path("out.txt").read_bytes() == expected(checkpoint, LINES)
+    assert sorted(os.listdir(tmp_path)) == ["in =,ü.txt", "out.txt"]
+
+
+def test_standard_output_holds_translations_alone(
+    call: Callable[..., int], checkpoint: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    Path("in.txt").write_bytes("a\rb\u2028c\nabc\n".encode())  # two lines: cut at line feeds alone
+    assert call("input=in.txt") == 0
+    printed = capfdbinary.readouterr()
+    assert printed.out == expected(checkpoint, ["a\rb\u2028c", "abc"])
+    assert str(checkpoint) in printed.err.decode()
+
+
+def test_an_empty_file_gives_an_empty_file(call: Callable[..., int]) -> None:
+    Path("in.txt").write_bytes(b"")
+    assert call("input=in.txt", "output=out.txt") == 0
+    assert Path("out.txt").read_bytes() == b""
+
+
+def test_the_checkpoints_search_holds_but_for_what_is_typed(
+    call: Callable[..., int], checkpoint: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    Path("in.txt").write_text("abcabc\nca\n")
+    assert call("input=in.txt", "search.max_length=2", "search.alpha=9") == 0
+    assert capfdbinary.readouterr().out == expected(checkpoint, ["abcabc", "ca"], max_length=2, alpha=9.0)
+
+
+def test_typed_keys_lie_over_the_checkpoints_section() -> None:
+    base = {"beam_size": 3, "alpha": 1.0, "deep": {"x": 1, "y": 2}}
+    composed = {"beam_size": 5, "alpha": 0.6, "deep": {"x": 9, "y": 9}}
+    assert overlaid(base, composed, {}, "search") == base
+    assert overlaid(base, composed, {"search.alpha": 0.6, "data.alpha": 4}, "search") == {
+        **base,
+        "alpha": 0.6,
+    }
+    assert overlaid(base, composed, {"search.deep.x": 9}, "search")["deep"] == {"x": 9, "y": 2}
+    assert overlaid(base, composed, {"search": "beam", "search.alpha": 0.6}, "search") == composed
+    assert base["deep"] == {"x": 1, "y": 2}
+
+
+# --------------------------------------------------------------------------------------
+# Refusals: one sentence, before any work, nothing left behind
+# --------------------------------------------------------------------------------------
+
+
+def refused(call: Callable[..., int], capfd: pytest.CaptureFixture[str], *words: str) -> str:
+    before = sorted(os.listdir())
+    assert call(*words) == 2
+    assert sorted(os.listdir()) == before
+    printed = capfd.readouterr()
+    assert printed.out == ""
+    return printed.err
+
+
+def test_an_existing_output_is_not_overwritten(
+    call: Callable[..., int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    Path("in.txt").write_text("a\n")
+    Path("out.txt").write_text("precious")
+    assert "out.txt is already there; remove it or give another name" in refused(
+        call, capfd, "input=in.txt", "output=out.txt"
+    )
+    assert Path("out.txt").read_text() == "precious"
+
+
+def test_bad_files_are_named(call: Callable[..., int], capfd: pytest.CaptureFixture[str]) -> None:
+    assert "no.txt does not exist" in refused(call, capfd, "input=no.txt", "output=out.txt")
+    Path("in.txt").write_bytes(b"abc\na\xffb\n")
+    assert "in.txt, line 2 is not UTF-8" in refused(call, capfd, "input=in.txt", "output=out.txt")
+    assert "does not exist" in refused(call, capfd, "input=in.txt", "output=nowhere/out.txt")
+    Path("in.txt").write_bytes(b"abc\n")
+    assert "search.beam_size" in refused(call, capfd, "input=in.txt", "search.beam_size=0")
+
+
+def test_a_line_too_long_for_learned_positions_leaves_no_output(
+    call: Callable[..., int], capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """BR-30."""
+    short = write_checkpoint(tmp_path / "short.ckpt", {"kind": "learned", "max_length": 16})
+    Path("in.txt").write_text(f"abc\n{'a' * 20}\ncab\n")
+    before = sorted(os.listdir())
+    assert call("input=in.txt", "output=out.txt", checkpoint=short) == 2
+    assert sorted(os.listdir()) == before
+    message = capfd.readouterr().err
+    assert "in.txt, line 2 has 20 tokens" in message
+    assert "16 at most" in message
+
+
+# --------------------------------------------------------------------------------------
+# Standard input and pipes
+# --------------------------------------------------------------------------------------
+
+
+class Pieces(io.RawIOBase):
+    """A pipe whose writer pauses after each piece."""
+
+    def __init__(self, *pieces: bytes) -> None:
+        self.pieces = list(pieces)
+
+    def read1(self, size: int) -> bytes:
+        return self.pieces.pop(0) if self.pieces else b""
+
+
+def test_lines_are_handed_on_as_soon_as_they_are_whole() -> None:
+    stream = Pieces(b"one\ntwo\nth", b"ree\n", b"\n", b"\xc3", b"\xa4 last")
+    assert list(standard_input(stream)) == [["one", "two"], ["three"], [""], ["ä last"]]  # type: ignore[arg-type]
+
+
+def test_a_bad_line_of_standard_input_is_named_by_its_number() -> None:
+    blocks = standard_input(Pieces(b"one\ntwo\n", b"three\n\xff\n"))  # type: ignore[arg-type]
+    assert next(blocks) == ["one", "two"]
+    with pytest.raises(UserError, match="standard input, line 4 is not UTF-8"):
+        next(blocks)
+
+
+def start(checkpoint: Path, folder: Path) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, str(SCRIPT), f"checkpoint={checkpoint}", "accelerator=cpu", "threads=1"]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=folder, stdin=pipe, stdout=pipe, stderr=pipe)
+
+
+def test_a_conversation_over_pipes(checkpoint: Path, tmp_path: Path) -> None:
+    """Each answer comes before the next line is sent: nothing waits for the end of the input."""
+    with start(checkpoint, tmp_path) as process:
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        answers = b""
+        for line in LINES:
+            process.stdin.write(f"{line}\n".encode())
+            process.stdin.flush()
+            answers += process.stdout.readline()
+        process.stdin.close()
+        assert process.stdout.read() == b""
+        assert process.wait() == 0
+    assert answers == expected(checkpoint, LINES)
+
+
+def test_a_reader_that_has_gone_ends_it_quietly(checkpoint: Path, tmp_path: Path) -> None:
+    with start(checkpoint, tmp_path) as process:
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        process.stdin.write(b"abc\n")
+        process.stdin.close()
+        message = process.stderr.read().decode()
+        assert process.wait() == 141
+    assert "Traceback" not in message
+    assert "Broken" not in message
