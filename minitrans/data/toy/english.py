@@ -10,7 +10,6 @@ from minitrans.data.toy.tree import (
     Named,
     NounPhrase,
     Personal,
-    Phrase,
     Place,
     Sentence,
     Time,

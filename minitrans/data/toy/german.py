@@ -206,7 +206,7 @@ def _determiner(determiner: Determiner, case: str, where: str) -> str:
         return determiner.word.de + "s"
     if kind == "bare":
         return ""
-    stem = determiner.word.de if kind == "possessive" and determiner.word else {"a": "ein", "no": "kein"}[kind]
+    stem = determiner.word.de if determiner.word else {"a": "ein", "no": "kein"}[kind]
     return stem + morphology.EIN_WORD[case, where]
 
 
@@ -223,8 +223,6 @@ def _place(place: Place) -> list[str]:
 def _prepositional(preposition: Preposition, phrase: NounPhrase) -> list[str]:
     """Preposition and phrase, contracted with a definite article (*im*, *zur*)."""
     words = _phrase(phrase, preposition.case)
-    if isinstance(phrase, Both):
-        return _prepositional(preposition, phrase.first) + ["und", *_phrase(phrase.second, preposition.case)]
     if isinstance(phrase, Phrase) and phrase.determiner.kind == "the":
         return [*morphology.contracted(preposition, words[0]).split(), *words[1:]]
     return [preposition.de, *words]

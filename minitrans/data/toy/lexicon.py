@@ -5,7 +5,6 @@ them (:mod:`minitrans.data.toy.morphology`). An English word has one German word
 construction that it can head (*know that* is *wissen*, *know someone* is *kennen*).
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -133,7 +132,7 @@ def _kinds(cell: str) -> frozenset[str]:
 
 
 def _regular_plural(noun: str) -> str:
-    """The spelling rules of the English plural: *boxes*, *ladies*, *dogs*."""
+    """The spelling rules of the English plural and third person: *boxes*, *ladies*, *dogs*, *carries*."""
     if noun.endswith(("s", "x", "ch", "sh")):
         return noun + "es"
     if noun.endswith("y") and noun[-2] not in "aeiou":
@@ -237,7 +236,9 @@ apple m Apfel Apfels Äpfel food
 cake m Kuchen Kuchens Kuchen food
 table m Tisch Tisches Tische furniture
 chair m Stuhl Stuhls Stühle furniture
-lamp f Lampe Lampe Lampen device
+lamp f Lampe Lampe Lampen device electric
+machine f Maschine Maschine Maschinen device electric
+radio n Radio Radios Radios device electric
 bottle f Flasche Flasche Flaschen closable
 cup f Tasse Tasse Tassen
 newspaper f Zeitung Zeitung Zeitungen text
@@ -408,8 +409,11 @@ TIMES = [
 
 # How often: before the English verb and after its auxiliary.
 FREQUENCIES = [
-    Adverb(*pair.split(), frozenset())
-    for pair in ("often oft", "always immer", "sometimes manchmal", "rarely selten", "usually meistens")
+    Adverb("often", "oft", frozenset()),
+    Adverb("always", "immer", frozenset()),
+    Adverb("sometimes", "manchmal", frozenset()),
+    Adverb("rarely", "selten", frozenset()),
+    Adverb("usually", "meistens", frozenset()),
 ]
 
 MANNERS = [
@@ -486,99 +490,101 @@ BE = Verb(
     takes_place=False,
 )
 
-# Columns: English base, third person, past, participle (+ particle) | German infinitive (a bar after a
-# separable prefix, here "+"), third person, past, participle (+ "sein") | subjects | objects | manners.
+# Columns: English verb ("+" before its particle; if irregular: third person, past, participle) | German
+# infinitive ("+" after its separable prefix), third person, past, participle and, for the perfect, "sein" |
+# kinds of subjects | kinds of objects (of an intransitive verb: "place" if it takes one) | kinds of manner
+# adverbs | governed preposition and its case.
 _VERBS = {
     "intransitive": """
 sleep sleeps slept slept | schlafen schläft schlief geschlafen | person animal | place | sound
-work works worked worked | arbeiten arbeitet arbeitete gearbeitet | person | place | speed care
-play plays played played | spielen spielt spielte gespielt | person animal | place | sound
-dance dances danced danced | tanzen tanzt tanzte getanzt | person | place | speed
+work | arbeiten arbeitet arbeitete gearbeitet | person | place | speed care
+play | spielen spielt spielte gespielt | person animal | place | sound
+dance | tanzen tanzt tanzte getanzt | person | place | speed
 sing sings sang sung | singen singt sang gesungen | person | place | sound
-laugh laughs laughed laughed | lachen lacht lachte gelacht | person | place | sound
-cry cries cried cried | weinen weint weinte geweint | person | place | sound
-wait waits waited waited | warten wartet wartete gewartet | person animal | place |
+laugh | lachen lacht lachte gelacht | person | place | sound
+cry | weinen weint weinte geweint | person | place | sound
+wait | warten wartet wartete gewartet | person animal | place |
 sit sits sat sat | sitzen sitzt saß gesessen | person animal | place |
 stand stands stood stood | stehen steht stand gestanden | person animal | place |
-live lives lived lived | leben lebt lebte gelebt | person animal | place |
-arrive arrives arrived arrived | an+kommen kommt kam gekommen sein | person animal | |
-fall falls fell fallen asleep | ein+schlafen schläft schlief geschlafen sein | person animal | |
-come comes came come back | zurück+kommen kommt kam gekommen sein | person animal | | speed
-go goes went gone out | aus+gehen geht ging gegangen sein | person | |
+live | leben lebt lebte gelebt | person animal | place |
+arrive | an+kommen kommt kam gekommen sein | person animal | |
+fall+asleep falls fell fallen | ein+schlafen schläft schlief geschlafen sein | person animal | |
+come+back comes came come | zurück+kommen kommt kam gekommen sein | person animal | | speed
+go+out goes went gone | aus+gehen geht ging gegangen sein | person | |
 stop stops stopped stopped | auf+hören hört hörte gehört | person | |
 """,
     "motion": """
 go goes went gone | gehen geht ging gegangen sein | person animal | | speed
 run runs ran run | rennen rennt rannte gerannt sein | person animal | |
-walk walks walked walked | laufen läuft lief gelaufen sein | person animal | | speed
+walk | laufen läuft lief gelaufen sein | person animal | | speed
 drive drives drove driven | fahren fährt fuhr gefahren sein | person | | speed
-hurry hurries hurried hurried | eilen eilt eilte geeilt sein | person | |
-climb climbs climbed climbed | klettern klettert kletterte geklettert sein | person animal | | speed
+hurry | eilen eilt eilte geeilt sein | person | |
+climb | klettern klettert kletterte geklettert sein | person animal | | speed
 """,
     "accusative": """
 see sees saw seen | sehen sieht sah gesehen | person animal | person animal thing place |
 hear hears heard heard | hören hört hörte gehört | person animal | person animal |
-love loves loved loved | lieben liebt liebte geliebt | person animal | person animal place |
-hate hates hated hated | hassen hasst hasste gehasst | person | person animal place |
+love | lieben liebt liebte geliebt | person animal | person animal place |
+hate | hassen hasst hasste gehasst | person | person animal place |
 know knows knew known | kennen kennt kannte gekannt | person | person place |
 find finds found found | finden findet fand gefunden | person animal | person animal thing |
-look looks looked looked for | suchen sucht suchte gesucht | person animal | person animal thing |
-visit visits visited visited | besuchen besucht besuchte besucht | person | person place |
+look+for | suchen sucht suchte gesucht | person animal | person animal thing |
+visit | besuchen besucht besuchte besucht | person | person place |
 buy buys bought bought | kaufen kauft kaufte gekauft | person | thing substance animal |
 sell sells sold sold | verkaufen verkauft verkaufte verkauft | person | thing substance animal |
 eat eats ate eaten | essen isst aß gegessen | person | food | speed
 drink drinks drank drunk | trinken trinkt trank getrunken | person | drink | speed
 feed feeds fed fed | füttern füttert fütterte gefüttert | person | animal |
-carry carries carried carried | tragen trägt trug getragen | person | thing | speed care
-paint paints painted painted | malen malt malte gemalt | person | person animal thing place | care
+carry | tragen trägt trug getragen | person | thing | speed care
+paint | malen malt malte gemalt | person | person animal thing place | care
 forget forgets forgot forgotten | vergessen vergisst vergaß vergessen | person | person thing |
-describe describes described described | beschreiben beschreibt beschrieb beschrieben | person | person thing place | care
-wash washes washed washed | waschen wäscht wusch gewaschen | person | animal clothes | care
-need needs needed needed | brauchen braucht brauchte gebraucht | person | person thing substance |
-repair repairs repaired repaired | reparieren repariert reparierte repariert | person | device furniture | care
+describe | beschreiben beschreibt beschrieb beschrieben | person | person thing place | care
+wash | waschen wäscht wusch gewaschen | person | animal clothes | care
+need | brauchen braucht brauchte gebraucht | person | person thing substance |
+repair | reparieren repariert reparierte repariert | person | device furniture | care
 steal steals stole stolen | stehlen stiehlt stahl gestohlen | person | thing animal |
 hide hides hid hidden | verstecken versteckt versteckte versteckt | person | thing | care
 lose loses lost lost | verlieren verliert verlor verloren | person | thing |
-greet greets greeted greeted | begrüßen begrüßt begrüßte begrüßt | person | person | sound
-ask asks asked asked | fragen fragt fragte gefragt | person | person |
+greet | begrüßen begrüßt begrüßte begrüßt | person | person | sound
+ask | fragen fragt fragte gefragt | person | person |
 understand understands understood understood | verstehen versteht verstand verstanden | person | person |
 meet meets met met | treffen trifft traf getroffen | person | person animal |
 bite bites bit bitten | beißen beißt biss gebissen | animal | person animal |
-chase chases chased chased | jagen jagt jagte gejagt | animal | person animal |
-watch watches watched watched | beobachten beobachtet beobachtete beobachtet | person animal | person animal | care
-like likes liked liked | mögen mag mochte gemocht | person animal | person animal thing substance |
+chase | jagen jagt jagte gejagt | animal | person animal |
+watch | beobachten beobachtet beobachtete beobachtet | person animal | person animal | care
+like | mögen mag mochte gemocht | person animal | person animal thing substance |
 have has had had | haben hat hatte gehabt | person | thing animal |
-call calls called called | an+rufen ruft rief gerufen | person | person |
-invite invites invited invited | ein+laden lädt lud geladen | person | person |
-open opens opened opened | auf+machen macht machte gemacht | person | closable | speed care
-close closes closed closed | zu+machen macht machte gemacht | person | closable | speed care
-pick picks picked picked up | ab+holen holt holte geholt | person | person thing |
-look looks looked looked at | an+sehen sieht sah gesehen | person animal | person animal thing |
-wake wakes woke woken up | auf+wecken weckt weckte geweckt | person animal | person animal | care
-turn turns turned turned on | ein+schalten schaltet schaltete geschaltet | person | device |
-throw throws threw thrown away | weg+werfen wirft warf geworfen | person | thing |
-bring brings brought brought along | mit+bringen bringt brachte gebracht | person | person thing substance |
-clean cleans cleaned cleaned up | auf+räumen räumt räumte geräumt | person | room | speed care
-try tries tried tried on | an+probieren probiert probierte probiert | person | clothes |
+call | an+rufen ruft rief gerufen | person | person |
+invite | ein+laden lädt lud geladen | person | person |
+open | auf+machen macht machte gemacht | person | closable | speed care
+close | zu+machen macht machte gemacht | person | closable | speed care
+pick+up | ab+holen holt holte geholt | person | person thing |
+look+at | an+sehen sieht sah gesehen | person animal | person animal thing |
+wake+up wakes woke woken | auf+wecken weckt weckte geweckt | person animal | person animal | care
+turn+on | ein+schalten schaltet schaltete geschaltet | person | electric |
+throw+away throws threw thrown | weg+werfen wirft warf geworfen | person | thing |
+bring+along brings brought brought | mit+bringen bringt brachte gebracht | person | person thing substance |
+clean+up | auf+räumen räumt räumte geräumt | person | room | speed care
+try+on | an+probieren probiert probierte probiert | person | clothes |
 """,
     "dative": """
-help helps helped helped | helfen hilft half geholfen | person | person animal |
-thank thanks thanked thanked | danken dankt dankte gedankt | person | person |
-answer answers answered answered | antworten antwortet antwortete geantwortet | person | person | speed sound
-follow follows followed followed | folgen folgt folgte gefolgt sein | person animal | person animal | speed
-congratulate congratulates congratulated congratulated | gratulieren gratuliert gratulierte gratuliert | person | person |
-trust trusts trusted trusted | vertrauen vertraut vertraute vertraut | person animal | person animal |
-listen listens listened listened to | zu+hören hört hörte gehört | person | person | care
+help | helfen hilft half geholfen | person | person animal |
+thank | danken dankt dankte gedankt | person | person |
+answer | antworten antwortet antwortete geantwortet | person | person | speed sound
+follow | folgen folgt folgte gefolgt sein | person animal | person animal | speed
+congratulate | gratulieren gratuliert gratulierte gratuliert | person | person |
+trust | vertrauen vertraut vertraute vertraut | person animal | person animal |
+listen+to | zu+hören hört hörte gehört | person | person | care
 """,
     "prepositional": """
-wait waits waited waited | warten wartet wartete gewartet | person animal | person animal | | for auf acc
+wait | warten wartet wartete gewartet | person animal | person animal | | for auf acc
 think thinks thought thought | denken denkt dachte gedacht | person | person animal thing place | | of an acc
-dream dreams dreamed dreamed | träumen träumt träumte geträumt | person animal | person animal thing place | | of von dat
-laugh laughs laughed laughed | lachen lacht lachte gelacht | person | person animal | | at über acc
+dream | träumen träumt träumte geträumt | person animal | person animal thing place | | of von dat
+laugh | lachen lacht lachte gelacht | person | person animal | | at über acc
 speak speaks spoke spoken | sprechen spricht sprach gesprochen | person | person animal | | with mit dat
-play plays played played | spielen spielt spielte gespielt | person animal | person animal toy | | with mit dat
-work works worked worked | arbeiten arbeitet arbeitete gearbeitet | person | person | | for für acc
-fight fights fought fought | kämpfen kämpft kämpfte gekämpft | person animal | person animal | | against gegen acc
+play | spielen spielt spielte gespielt | person animal | person animal toy | | with mit dat
+work | arbeiten arbeitet arbeitete gearbeitet | person | person | | for für acc
+fight fights fought fought | kämpfen kämpft kämpfte gekämpft | person | person animal | | against gegen acc
 """,
     "ditransitive": """
 give gives gave given | geben gibt gab gegeben | person | thing substance animal |
@@ -586,27 +592,38 @@ show shows showed shown | zeigen zeigt zeigte gezeigt | person | thing animal pl
 send sends sent sent | schicken schickt schickte geschickt | person | thing |
 lend lends lent lent | leihen leiht lieh geliehen | person | thing |
 bring brings brought brought | bringen bringt brachte gebracht | person | thing substance |
-promise promises promised promised | versprechen verspricht versprach versprochen | person | thing animal |
+promise | versprechen verspricht versprach versprochen | person | thing animal |
 """,
     "that": """
 say says said said | sagen sagt sagte gesagt | person | |
 know knows knew known | wissen weiß wusste gewusst | person | |
-believe believes believed believed | glauben glaubt glaubte geglaubt | person | |
-hope hopes hoped hoped | hoffen hofft hoffte gehofft | person | |
+believe | glauben glaubt glaubte geglaubt | person | |
+hope | hoffen hofft hoffte gehofft | person | |
 see sees saw seen | sehen sieht sah gesehen | person animal | |
 hear hears heard heard | hören hört hörte gehört | person animal | |
 forget forgets forgot forgotten | vergessen vergisst vergaß vergessen | person | |
 """,
     "whether": """
-ask asks asked asked | fragen fragt fragte gefragt | person | |
+ask | fragen fragt fragte gefragt | person | |
 know knows knew known | wissen weiß wusste gewusst | person | |
 """,
 }
 
 
+def _english_forms(base: str, irregular: list[str]) -> tuple[str, str, str, str]:
+    """Base, third person, past, participle: *carry, carries, carried, carried* unless told otherwise."""
+    if irregular:
+        third, past, participle = irregular
+        return base, third, past, participle
+    stem = base[:-1] + "i" if base.endswith("y") and base[-2] not in "aeiou" else base
+    past = stem + ("d" if base.endswith("e") else "ed")
+    return base, _regular_plural(base), past, past
+
+
 def _read_verb(frame: str, row: list[str]) -> Verb:
     english, german, subjects, objects, manners, *governed = row
-    base, third, past, participle, *en_particle = english.split()
+    base, *irregular = english.split()
+    base, _, en_particle = base.partition("+")
     infinitive, de_third, de_past, de_participle, *auxiliary = german.split()
     particle, _, rest = infinitive.rpartition("+")
     preposition = None
@@ -616,8 +633,8 @@ def _read_verb(frame: str, row: list[str]) -> Verb:
     stem = rest.removesuffix("n").removesuffix("e")
     return Verb(
         frame=frame,
-        en=(base, third, past, participle),
-        en_particle="".join(en_particle),
+        en=_english_forms(base, irregular),
+        en_particle=en_particle,
         infinitive=rest,
         third=de_third,
         past=de_past,
@@ -634,8 +651,3 @@ def _read_verb(frame: str, row: list[str]) -> Verb:
 
 
 VERBS = {frame: [_read_verb(frame, row) for row in _rows(table)] for frame, table in _VERBS.items()}
-
-
-def with_kind(words: Iterable[Noun], kinds: frozenset[str]) -> list[Noun]:
-    """The nouns that are of one of the kinds."""
-    return [noun for noun in words if noun.kinds & kinds]

@@ -6,7 +6,8 @@ English order leaves some attachments open, so the grammar never draws the secon
   ends in a relative clause or a complement has neither (it may put the time first);
 - adverbs of frequency stand before the verb, all others never do;
 - a relative clause belongs to the nearest noun; a prepositional phrase after an object belongs to that noun;
-- subordinate clauses other than relative ones belong to the main clause.
+- subordinate clauses other than relative ones belong to the main clause;
+- *and* joins phrases or main clauses, never both in one sentence.
 """
 
 import random
@@ -41,19 +42,19 @@ _FRAMES = {
     "prepositional": 11,
     "ditransitive": 7,
     "copula": 8,
-    "that": 9,
-    "whether": 3,
+    "that": 18,
+    "whether": 4,
 }
 _COMPLEMENTS = ("that", "whether")
-_DEPTHS = {0: 57, 1: 29, 2: 10, 3: 4}
+_DEPTHS = {0: 55, 1: 29, 2: 10, 3: 6}
 _SENTENCES = {
-    "subject": 52,
-    "time": 14,
+    "subject": 56,
+    "time": 15,
     "place": 4,
-    "adverbial": 7,
-    "adverbial last": 8,
+    "adverbial": 6,
+    "adverbial last": 6,
     "question": 9,
-    "coordination": 6,
+    "coordination": 4,
 }
 _SINGULAR = {"the": 50, "a": 21, "this": 9, "possessive": 14, "every": 4, "name": 5}
 _PLURAL = {"the": 40, "bare": 16, "this": 9, "possessive": 12, "count": 12, "many": 5, "all": 5, "some": 5}
@@ -62,7 +63,7 @@ _COORDINATORS = [Word("and", "und"), Word("but", "aber")]
 _DEFINITE = ("the", "this", "possessive", "name", "whose")
 
 
-class _DeadEnd(Exception):
+class _DeadEndError(Exception):
     """The choices made so far leave nothing to draw: start the clause again."""
 
 
@@ -79,7 +80,7 @@ class Draws:
     def one(self, choices: Sequence[T]) -> T:
         """One of the choices, each as likely."""
         if not choices:
-            raise _DeadEnd
+            raise _DeadEndError
         return choices[int(self._random() * len(choices))]
 
     def weighted(self, weights: dict[T, int]) -> T:
@@ -98,15 +99,16 @@ class Sampler:
     def __init__(self, seed: int) -> None:
         self._draw = Draws(seed)
         self._used: list[Noun] = []
+        self._joins_phrases = True
 
     def sentence(self, depth: int | None = None) -> Sentence:
         """A sentence whose relative clauses nest to ``depth`` (drawn when None)."""
         while True:
             levels = self._draw.weighted(_DEPTHS) if depth is None else depth
-            self._used = []
+            self._used, self._joins_phrases = [], True
             try:
                 return self._sentence(levels)
-            except _DeadEnd:
+            except _DeadEndError:
                 continue
 
     def _sentence(self, levels: int) -> Sentence:
@@ -115,6 +117,7 @@ class Sampler:
         if kind in ("adverbial", "adverbial last"):
             return self._with_adverbial(levels, past, first=kind == "adverbial")
         if kind == "coordination":
+            self._joins_phrases = False
             other = self._draw.chance(0.5)
             main = self._clause("main", past, 0 if other else levels)
             partner = self._clause("main", past, levels if other else 0)
@@ -145,18 +148,18 @@ class Sampler:
             used = list(self._used)
             try:
                 return self._attempt(context, past, levels, gap)
-            except _DeadEnd:
+            except _DeadEndError:
                 self._used = used
-        raise _DeadEnd
+        raise _DeadEndError
 
     def _attempt(self, context: str, past: bool, levels: int, gap: Gap | None) -> Clause:
         frame = self._draw.weighted(_FRAMES)
         if frame in _COMPLEMENTS and context not in ("main", "time"):
-            raise _DeadEnd
+            raise _DeadEndError
         role = self._role(frame, gap)
         whose = gap is not None and "person" in gap.noun.kinds and self._draw.chance(0.15)
         if whose and role == "place":
-            raise _DeadEnd
+            raise _DeadEndError
         verb = self._verb(frame, role if gap and not whose else "", gap)
         place = self._place_preposition(verb, context, gap if role == "place" else None)
         bearer = self._bearer(verb, role, place is not None, context, levels)
@@ -199,7 +202,7 @@ class Sampler:
         wanted = verb.frame == "motion" or gap or context == "place" or self._draw.chance(0.5)
         if not wanted or not (verb.takes_place or verb.frame == "motion"):
             if context == "place":
-                raise _DeadEnd
+                raise _DeadEndError
             return None
         prepositions = lexicon.DIRECTIONS if verb.frame == "motion" else lexicon.LOCATIONS
         fitting = [word for word in prepositions if not gap or word.kinds & gap.noun.kinds]
@@ -271,7 +274,9 @@ class Sampler:
         """*nicht* beside definite phrases, *kein* for an indefinite object; else none."""
         if not _definite(clause.subject) or (clause.recipient and not _definite(clause.recipient)):
             return ""
-        if (clause.modal and not clause.modal.negatable) or (clause.place and not _definite(clause.place.phrase)):
+        if clause.modal and not clause.modal.negatable:
+            return ""
+        if clause.place and not _definite(clause.place.phrase):
             return ""
         if clause.object is None or _definite(clause.object):
             return "nicht" if self._draw.chance(0.12) else ""
@@ -285,9 +290,11 @@ class Sampler:
 
     def _subject(self, verb: Verb, levels: int) -> NounPhrase:
         if levels == 0 and "person" in verb.subjects:
-            shape = self._draw.weighted({"pronoun": 20, "name": 8, "both": 5, "phrase": 67})
+            both = 5 if self._joins_phrases else 0
+            shape = self._draw.weighted({"pronoun": 20, "name": 8, "both": both, "phrase": 67})
             if shape == "pronoun":
-                return Personal(self._draw.one([*lexicon.PRONOUNS, lexicon.PRONOUNS[0]]))  # "I" twice
+                # "I" three times as often as the others: it alone has verb forms of its own.
+                return Personal(self._draw.one([*lexicon.PRONOUNS, *lexicon.PRONOUNS[:1] * 2]))
             if shape == "name":
                 return Named(self._draw.one(lexicon.NAMES))
             if shape == "both":
@@ -303,8 +310,8 @@ class Sampler:
         if not verb.objects or verb.frame in ("intransitive", "motion"):
             return None
         if levels == 0 and recipient is None and "person" in verb.objects:
-            bars = 4 if verb.preposition is None else 0
-            shape = self._draw.weighted({"pronoun": 12, "name": 6, "both": bars, "phrase": 82})
+            both = 4 if self._joins_phrases and verb.preposition is None else 0
+            shape = self._draw.weighted({"pronoun": 12, "name": 6, "both": both, "phrase": 82})
             if shape == "pronoun":
                 return self._other_pronoun(subject)
             if shape == "name":
@@ -353,9 +360,10 @@ class Sampler:
 
     def _noun(self, kinds: frozenset[str]) -> Noun:
         """A noun of one of the kinds that the sentence doesn't have yet: first the kind, then the noun."""
-        groups = [kind for kind in sorted(kinds) if kind not in ("text", "toy")]
-        kind = self._draw.one(groups)
-        noun = self._draw.one([noun for noun in lexicon.NOUNS if kind in noun.kinds and noun not in self._used])
+        kind = self._draw.one(sorted(kinds))
+        noun = self._draw.one(
+            [noun for noun in lexicon.NOUNS if kind in noun.kinds and noun not in self._used]
+        )
         self._used.append(noun)
         return noun
 
@@ -370,7 +378,7 @@ class Sampler:
         adjectives = self._adjectives(noun)
         described = None
         attributable = determiner.kind in ("the", "a", "this") and "substance" not in noun.kinds
-        wanted = self._draw.chance(0.25 if "text" in noun.kinds else 0.09)
+        wanted = self._draw.chance(0.5 if "text" in noun.kinds else 0.09)
         if attribute and attributable and count is None and wanted:
             described = self._attribute(noun, levels)
         relative = None
@@ -419,7 +427,7 @@ class Sampler:
         if shape == "genitive":
             owner = self._phrase(frozenset({"person"}), levels, attribute=False, bare=False)
             if not _definite(owner) or owner.determiner.kind == "name" or owner.count:
-                raise _DeadEnd
+                raise _DeadEndError
             return Attribute(None, owner)
         preposition = self._draw.one(special if shape == "special" else lexicon.LOCATIONS)
         return Attribute(preposition, self._phrase(preposition.kinds, levels, attribute=False, bare=False))

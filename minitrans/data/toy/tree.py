@@ -172,8 +172,8 @@ def structure(node: Node) -> tuple[object, ...]:
     """The derivation with its words left out, as nested tuples: equal for equal structures.
 
     Kept: which parts a sentence, clause or phrase has, the verb's frame, whether it has a separable
-    prefix, one verb, perfect or modal, negation, question, order. Left out with the words: number, gender, person,
-    present or past, and which determiner, which change forms but neither order nor nesting.
+    prefix, one verb, perfect or modal, negation, question, order. Left out with the words: number, gender,
+    person, present or past, and which determiner, which change forms but neither order nor nesting.
     """
     return (*_rule(node), *((name, structure(child)) for name, child in parts(node)))
 
