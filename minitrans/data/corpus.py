@@ -19,6 +19,7 @@ import datasets
 import pyarrow
 from datasets.arrow_writer import ArrowWriter
 
+from minitrans.data.bundled import bundled
 from minitrans.data.cache import cache_folder, cached, hash_file, hash_plain
 from minitrans.data.formats import (
     JsonLines,
@@ -217,8 +218,6 @@ class TextFolder(Source):
                 raise UserError(f"data.root={self.root} is not a folder")
             return root
         if self.bundled:
-            from minitrans.data.bundled import bundled
-
             return bundled(self.bundled)
         shelf = os.environ.get("MINITRANS_DATA", "")
         if shelf and self.folder and (Path(shelf) / self.folder).is_dir():

@@ -11,7 +11,7 @@ from minitrans.data.encoded import EncodedCorpus, Side
 
 def side(*rows: list[int]) -> Side:
     counts = np.array([len(row) for row in rows])
-    return Side(np.array(sum(rows, [])), np.cumsum(counts) - counts, counts)
+    return Side(np.array([id_ for row in rows for id_ in row]), np.cumsum(counts) - counts, counts)
 
 
 ENCODED = EncodedCorpus(side([7, 8], [9], []), side([5], [6, 4, 5], [4]), np.array([10, 20, 30]), "a")

@@ -63,7 +63,7 @@ def test_a_set_of_blank_targets_is_refused(write):
     corpus = load(write, tgt="\n \n\t\n\n")
     tokenizers = Tokenizers.train(corpus, CHARACTERS)
     assert encode_corpus(corpus, tokenizers).lengths[:, 1].tolist() == [1, 1, 1, 1]
-    with pytest.raises(UserError, match="no training pair of .* is in use: 4 of 4"):
+    with pytest.raises(UserError, match=r"no training pair of .* is in use: 4 of 4"):
         encode_training(corpus, tokenizers, CleaningConfig())
 
 
@@ -175,5 +175,7 @@ class TestCache:
 
     def test_a_folder_that_cannot_be_written_is_refused(self, write, monkeypatch):
         monkeypatch.setenv("MINITRANS_CACHE", str(write("file", "x") / "cache"))
-        with pytest.raises(UserError, match="cannot hold the cache .* set MINITRANS_CACHE to another folder"):
+        with pytest.raises(
+            UserError, match=r"cannot hold the cache .* set MINITRANS_CACHE to another folder"
+        ):
             cache.cached("kind", ["x"], lambda folder: None)
