@@ -17,6 +17,8 @@ from minitrans.data.toy.tree import (
 
 _DETERMINERS = {"a": "a", "no": "no", "every": "every", "many": "many", "all": "all", "some": "some"}
 
+_FIXED_PARTICLES = ("for", "at", "to")  # "looks for him", but "picks him up"
+
 
 def write(sentence: Sentence) -> str:
     """The English line of a sentence."""
@@ -95,7 +97,9 @@ def _with_do(clause: Clause) -> tuple[list[str], list[str]]:
 
 def _predicate(clause: Clause, verb: list[str], without: str = "") -> list[str]:
     """The verb's last part and all that follows it."""
-    words = _adverb(clause.frequency) + verb + [clause.verb.en_particle]
+    particle = clause.verb.en_particle
+    moves = isinstance(clause.object, Personal) and particle not in _FIXED_PARTICLES
+    words = _adverb(clause.frequency) + verb + ([] if moves else [particle])
     if clause.predicate:
         words.append(clause.predicate.en)
     if clause.recipient:
@@ -103,7 +107,7 @@ def _predicate(clause: Clause, verb: list[str], without: str = "") -> list[str]:
     if clause.object and clause.relativised != "object":
         words += [clause.verb.preposition.en] if clause.verb.preposition else []
         words += _phrase(clause.object, "object")
-    words += _adverb(clause.manner)
+    words += ([particle] if moves else []) + _adverb(clause.manner)
     if clause.place and without != "place" and clause.relativised != "place":
         words += _place(clause.place)
     if clause.time and without != "time":
