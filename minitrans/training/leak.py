@@ -155,7 +155,7 @@ def _padding_in_encoder(model: Transformer, sample: Sample) -> float:
 
 
 def _padding_in_cross_attention(model: Transformer, sample: Sample) -> float:
-    """Huge numbers in the memory of padding: the decoder must not move, at once or token by token."""
+    """Huge numbers in the memory of padding: the decoder must not move, in one pass or through the cache."""
     padding = sample.src == PAD_ID  # (2, S)
     width = sample.tgt_in.shape[1]
     memory = model.encode(sample.src, sample.src_mask).detach().requires_grad_()  # (2, S, D)
@@ -164,7 +164,8 @@ def _padding_in_cross_attention(model: Transformer, sample: Sample) -> float:
     change = max(
         _change(states, model.decode(sample.tgt_in, poisoned, sample.src_mask)),
         _change(
-            _in_steps(model, sample, memory, [1] * width), _in_steps(model, sample, poisoned, [1] * width)
+            _in_steps(model, sample, memory, [1, width - 1]),
+            _in_steps(model, sample, poisoned, [1, width - 1]),
         ),
     )
     gradient = _gradient(_weighted_sum(states), [memory])  # (2, S, D)

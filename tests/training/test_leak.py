@@ -237,18 +237,56 @@ class LeakingGradient(torch.autograd.Function):
         return gradient.flip(1)
 
 
-@pytest.mark.parametrize(("part", "name"), [("encode", "encoder"), ("decode", "cross-attention")])
-def test_a_fault_in_the_gradient_alone_is_named(
-    monkeypatch: pytest.MonkeyPatch, part: str, name: str
+def leaking_value(x: Tensor) -> Tensor:
+    """Mixes positions forward, while the gradient is the identity's."""
+    return x + 0.1 * x.detach().flip(1)
+
+
+def leaking_gradient(x: Tensor) -> Tensor:
+    return LeakingGradient.apply(x)
+
+
+Leak = Callable[[Tensor], Tensor]
+
+
+def mix_memory(patch: pytest.MonkeyPatch, leak: Leak) -> None:
+    encode = Transformer.encode
+    patch.setattr(Transformer, "encode", lambda *arguments: leak(encode(*arguments)))
+
+
+def mix_memory_in_decoder(patch: pytest.MonkeyPatch, leak: Leak) -> None:
+    decode = Transformer.decode
+    patch.setattr(Transformer, "decode", lambda s, tgt, memory, mask: decode(s, tgt, leak(memory), mask))
+
+
+def mix_states_in_loss(patch: pytest.MonkeyPatch, leak: Leak) -> None:
+    nll = Transformer.nll
+    patch.setattr(
+        Transformer,
+        "nll",
+        lambda s, states, tgt, label_smoothing: nll(s, leak(states), tgt, label_smoothing),
+    )
+
+
+def mix_states(patch: pytest.MonkeyPatch, leak: Leak) -> None:
+    decode = Transformer.decode
+    patch.setattr(Transformer, "decode", lambda *arguments: leak(decode(*arguments)))
+
+
+@pytest.mark.parametrize("leak", [leaking_value, leaking_gradient])
+@pytest.mark.parametrize(
+    ("plant", "name"),
+    [
+        (mix_memory, "encoder sees padding"),
+        (mix_memory_in_decoder, "cross-attention sees padding"),
+        (mix_states_in_loss, "loss counts padding"),
+        (mix_states, "future target tokens"),
+    ],
+)
+def test_a_fault_in_values_or_gradients_alone_is_named(
+    monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch, Leak], None], name: str, leak: Leak
 ) -> None:
-    if part == "encode":
-        original = Transformer.encode
-        monkeypatch.setattr(Transformer, "encode", lambda *a: LeakingGradient.apply(original(*a)))
-    else:
-        decode = Transformer.decode
-        monkeypatch.setattr(
-            Transformer, "decode", lambda s, t, m, k: decode(s, t, LeakingGradient.apply(m), k)
-        )
+    plant(monkeypatch, leak)
     with pytest.raises(UserError, match=name):
         check_for_leaks(model_of(), batch_of(*BATCH))
 
