@@ -55,7 +55,7 @@ class Words:
     """
 
     command: str
-    keys: Mapping[str, "Kind"]
+    keys: Mapping[str, Kind]
     groups: Mapping[str, tuple[str, ...]]
     defaults: Mapping[str, str]
 
@@ -168,9 +168,9 @@ def read(argv: Iterable[str], words: Words) -> CommandLine:
     UserError
         A word that is no ``KEY=VALUE``, an unknown key or choice, a key that the checkpoint fixes.
     """
-    line = CommandLine()
     rest = list(argv)
-    line.multirun = any(_FLAGS.get(word) == "multirun" for word in rest)
+    # -m may stand behind the values that it splits
+    line = CommandLine(multirun=any(_FLAGS.get(word) == "multirun" for word in rest))
     while rest:
         word = rest.pop(0)
         if word in _FLAGS:
