@@ -2,7 +2,8 @@
 
 An entry's key is made of content (bytes of the text files, the tokenizer itself), settings, and the code
 of this package together with the versions of the libraries it stands on. Times of modification play no
-part, so a file or a rule that changed is never answered from an old entry.
+part, so a file or a rule that changed is never answered from an old entry. Entries may be
+deleted at any time.
 """
 
 import hashlib

@@ -35,7 +35,7 @@ class CleaningReport:
             (self.unlike, f"with sides less alike in length than cleaning.max_ratio={self.config.max_ratio}"),
         ]
         told = ", ".join(f"{count:,} {reason}" for count, reason in reasons if count)
-        return f"{self.total - self.kept:,} of {self.total:,} training pairs are left out: {told}."
+        return f"Left out {self.total - self.kept:,} of {self.total:,} training pairs: {told}."
 
 
 def clean(
@@ -72,5 +72,5 @@ def clean(
         unlike = ~empty & ~too_long & (longer > config.max_ratio * shorter)
     report = CleaningReport(len(empty), int(empty.sum()), int(too_long.sum()), int(unlike.sum()), config)
     if report.kept == 0:
-        raise UserError(f"no training pair of {origin} is in use: {report}".removesuffix("."))
+        raise UserError(f"no training pair of {origin} is left to train on. {report}".removesuffix("."))
     return np.flatnonzero(~(empty | too_long | unlike)), report

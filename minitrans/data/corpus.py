@@ -9,6 +9,7 @@ is bounded by the disk. The Arrow file is a cache entry keyed by the content of 
 import dataclasses
 import hashlib
 import itertools
+import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -49,6 +50,7 @@ class Corpus:
     name: str  # train, valid, test ...
     rows: datasets.Dataset = field(repr=False)  # columns src and tgt
     hashes: Mapping[str, str]  # file (or other origin) -> SHA-256 of its content
+    fingerprint: str  # hash of the pairs, whatever their files are called
     depths: tuple[int, ...] | None = None  # nesting depth of each sentence, where the source knows it
 
     @property
@@ -69,11 +71,6 @@ class Corpus:
         """The files, for sentences such as errors."""
         return " and ".join(self.hashes)
 
-    @property
-    def fingerprint(self) -> str:
-        """Hash of the text itself, whatever its files are called."""
-        return hash_plain(list(self.hashes.values()))
-
 
 def read_corpus(name: str, reader: Reader) -> Corpus:
     """Read a split, or take it from the cache if these very bytes were read before.
@@ -88,7 +85,7 @@ def read_corpus(name: str, reader: Reader) -> Corpus:
     hashes = {str(file): hash_file(file) for file in reader.files}
     columns = [getattr(reader, "src_column", ""), getattr(reader, "tgt_column", "")]
     ingredients = [type(reader).__name__, columns, list(hashes.values())]
-    return Corpus(name, _mapped(name, reader, ingredients), hashes)
+    return Corpus(name, _mapped(name, reader, ingredients), hashes, hash_plain(ingredients))
 
 
 def _mapped(name: str, pairs: "Reader | Iterator[Pair]", ingredients: list[Any]) -> datasets.Dataset:
@@ -352,9 +349,10 @@ class Hub(Source):
         origin = f"{self.name}[{names[split]}]"
         digest = hashlib.sha256()
         for pair in self._pairs(rows, origin):
-            digest.update("\0".join([*pair, ""]).encode())
+            digest.update(json.dumps(pair).encode())
         content = digest.hexdigest()
-        return Corpus(split, _mapped(split, self._pairs(rows, origin), ["Hub", content]), {origin: content})
+        mapped = _mapped(split, self._pairs(rows, origin), ["Hub", content])
+        return Corpus(split, mapped, {origin: content}, content)
 
     def _rows(self, split: str) -> datasets.Dataset:
         """The split as the ``datasets`` library gives it, memory-mapped."""

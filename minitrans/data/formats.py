@@ -201,5 +201,9 @@ def cell(record: Any, column: str, where: str) -> str:
             raise UserError(f'{where} has no column "{column}"{nearest(name, value)}')
         value = value[name]
     if not isinstance(value, str):
-        raise UserError(f'{where}: column "{column}" is {json.dumps(value)} where text is needed')
+        raise UserError(f'{where}: column "{column}" is {value!r} where text is needed')
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise UserError(f'{where}: column "{column}" holds half a character (a lone surrogate)') from None
     return value

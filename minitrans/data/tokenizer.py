@@ -279,7 +279,15 @@ class Tokenizers:
 
     @classmethod
     def train(cls, corpus: Corpus, config: TokenizerConfig) -> "Tokenizers":
-        """Train on both sides of the training split, or take from the cache what was trained on this text."""
+        """Train on both sides of the training split, or take from the cache what was trained on this text.
+
+        Raises
+        ------
+        UserError
+            No pair has text on both sides, or what :func:`train_tokenizer` refuses.
+        """
+        if not any(src.strip() and tgt.strip() for src, tgt in zip(corpus.src, corpus.tgt, strict=True)):
+            raise UserError(f"each of the {len(corpus)} training pairs of {corpus.origin} has an empty side")
 
         def make(folder: Path) -> None:
             trained = cls._trained(corpus, config)

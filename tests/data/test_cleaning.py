@@ -15,7 +15,7 @@ TGT = np.array([4, 5, 1, 4, 9, 9])
 def test_only_empty_sides_are_left_out_by_default():
     kept, report = clean(SRC, TGT, CleaningConfig(), "a.de and a.en")
     assert kept.tolist() == [0, 3, 4, 5]
-    assert str(report) == "2 of 6 training pairs are left out: 2 with an empty side."
+    assert str(report) == "Left out 2 of 6 training pairs: 2 with an empty side."
 
 
 def test_limits_are_inclusive_and_each_pair_counts_once():
@@ -23,7 +23,7 @@ def test_limits_are_inclusive_and_each_pair_counts_once():
     assert kept.tolist() == [0, 4]
     assert (report.total, report.kept, report.empty, report.too_long, report.unlike) == (6, 2, 2, 1, 1)
     assert str(report) == (
-        "4 of 6 training pairs are left out: 2 with an empty side, "
+        "Left out 4 of 6 training pairs: 2 with an empty side, "
         "1 with a side longer than cleaning.max_tokens=9, "
         "1 with sides less alike in length than cleaning.max_ratio=2.0."
     )
@@ -43,6 +43,6 @@ def test_a_set_that_is_left_out_altogether_is_refused():
     with pytest.raises(UserError) as caught:
         clean(SRC[1:3], TGT[1:3], CleaningConfig(), "a.de and a.en")
     assert str(caught.value) == (
-        "no training pair of a.de and a.en is in use: "
-        "2 of 2 training pairs are left out: 2 with an empty side"
+        "no training pair of a.de and a.en is left to train on. "
+        "Left out 2 of 2 training pairs: 2 with an empty side"
     )

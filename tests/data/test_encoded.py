@@ -56,14 +56,18 @@ def test_blank_lines_leave_exactly_their_pair_out_of_training(write):
     ]
     assert pairs == [("eins", "one"), ("drei", "three"), ("vier", "four")]
     assert encoded.lines.tolist() == [0, 2, 3]
-    assert str(report) == "1 of 4 training pairs are left out: 1 with an empty side."
+    assert str(report) == "Left out 1 of 4 training pairs: 1 with an empty side."
 
 
 def test_a_set_of_blank_targets_is_refused(write):
     corpus = load(write, tgt="\n \n\t\n\n")
-    tokenizers = Tokenizers.train(corpus, CHARACTERS)
+    with pytest.raises(
+        UserError, match=r"each of the 4 training pairs of .*a\.de and .*a\.en has an empty side"
+    ):
+        Tokenizers.train(corpus, CHARACTERS)
+    tokenizers = Tokenizers.train(load(write), CHARACTERS)
     assert encode_corpus(corpus, tokenizers).lengths[:, 1].tolist() == [1, 1, 1, 1]
-    with pytest.raises(UserError, match=r"no training pair of .* is in use: 4 of 4"):
+    with pytest.raises(UserError, match=r"no training pair of .* is left to train on\. Left out 4 of 4"):
         encode_training(corpus, tokenizers, CleaningConfig())
 
 
@@ -100,6 +104,12 @@ class TestCache:
         assert texts_of(corpus, CHARACTERS)[0][0] == "HUND"
         folded = TokenizerConfig(kind="char", vocab_size=100, lowercase=True)
         assert texts_of(corpus, folded)[0][0] == "hund"
+
+    def test_another_column_of_the_same_file_is_seen(self, write):
+        path = str(write("a.jsonl", '{"de": "Hund", "en": "dog", "fr": "chien"}\n'))
+        for tgt, text in (("en", "dog"), ("fr", "chien")):
+            corpus = PairFiles(src="de", tgt=tgt, train=path, valid=path).load("train")
+            assert texts_of(corpus, CHARACTERS) == [("Hund", text)]
 
     def test_a_changed_preprocessing_function_is_seen(self, write, tmp_path):
         """A copy of the package, run as it is and again with its function edited."""

@@ -118,8 +118,9 @@ class TestJsonLines:
             ("", "a.jsonl, line 2 is not JSON: Expecting value"),
             ("[1]", 'a.jsonl, line 2 has no column "de"'),
             ('{"dee": "x", "en": "y"}', 'a.jsonl, line 2 has no column "de"; did you mean "dee"?'),
-            ('{"de": null, "en": "y"}', 'a.jsonl, line 2: column "de" is null where text is needed'),
+            ('{"de": null, "en": "y"}', 'a.jsonl, line 2: column "de" is None where text is needed'),
             ('{"de": "x", "en": 3}', 'a.jsonl, line 2: column "en" is 3 where text is needed'),
+            ('{"de": "x", "en": "a\\ud83d"}', 'a.jsonl, line 2: column "en" holds half a character'),
         ],
     )
     def test_errors_name_the_line(self, write, line, message):
@@ -147,7 +148,7 @@ class TestParquet:
 
     def test_a_missing_value_is_refused_by_row(self, tmp_path):
         path = self.write_table(tmp_path / "a.parquet", {"de": ["x", None], "en": ["y", "z"]})
-        with pytest.raises(UserError, match=r'a\.parquet, row 2: column "de" is null where text is needed'):
+        with pytest.raises(UserError, match=r'a\.parquet, row 2: column "de" is None where text is needed'):
             list(Parquet(path, "de", "en"))
 
     def test_another_kind_of_file_is_refused(self, write):
