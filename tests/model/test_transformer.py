@@ -1,5 +1,6 @@
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from minitrans.model.masks import padding_mask
@@ -61,6 +62,42 @@ def test_forward_is_the_output_matrix_on_the_states(make_model: MakeModel) -> No
     mask = padding_mask(src)
     states = model.decode(tgt, model.encode(src, mask), mask)
     torch.testing.assert_close(model(src, mask, tgt), states @ model.decoder.embedding.weight.T)
+
+
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize("tie", ["none", "decoder", "all"])
+def test_gradients_of_the_whole_model(make_model: MakeModel, tie: str, fast: bool) -> None:
+    """Against torch's loss on the logits: every parameter learns, tied ones from both ends."""
+    model = make_model(tie=tie, fast=fast)
+    src, tgt = ids(5, 3), ids(4, 2)
+    mask = padding_mask(src)
+    smoothed, _ = model.nll(model.decode(tgt, model.encode(src, mask), mask), tgt, 0.1)
+    logits = model(src, mask, tgt).flatten(0, 1)
+    expected = F.cross_entropy(logits, tgt.flatten(), ignore_index=0, reduction="sum", label_smoothing=0.1)
+    parameters = list(model.parameters())
+    got = torch.autograd.grad(smoothed, parameters)
+    for gradient, right in zip(got, torch.autograd.grad(expected, parameters), strict=True):
+        torch.testing.assert_close(gradient, right, atol=1e-5, rtol=1e-4)
+    keys = [name for name, _ in model.named_parameters() if name.endswith("w_key.bias")]
+    still = [name for (name, _), g in zip(model.named_parameters(), got, strict=True) if g.abs().max() < 1e-5]
+    assert still == keys  # a constant added to every key changes no softmax
+
+
+def test_autocast_is_near_full_precision(make_model: MakeModel) -> None:
+    model = make_model(d_model=64)
+    src, tgt = ids(9, 5), ids(8, 6)
+    mask = padding_mask(src)
+
+    def flat_gradient() -> Tensor:
+        smoothed, _ = model.nll(model.decode(tgt, model.encode(src, mask), mask), tgt, 0.1)
+        assert smoothed.dtype == torch.float32
+        return torch.cat([g.flatten() for g in torch.autograd.grad(smoothed, list(model.parameters()))])
+
+    full = flat_gradient()
+    with torch.autocast("cpu", torch.bfloat16):
+        half = flat_gradient()
+    assert half.dtype == torch.float32
+    assert (half - full).norm() < 0.05 * full.norm()
 
 
 # --- nothing leaks ---
