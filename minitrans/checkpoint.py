@@ -107,7 +107,9 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         partial.replace(path)
         _flush(path.parent)
     except (OSError, RuntimeError) as error:
-        raise UserError(f"{path} could not be written: {error}; free some space or give another run_dir") from error
+        raise UserError(
+            f"{path} could not be written: {error}; free some space or give another run_dir"
+        ) from error
     finally:
         partial.unlink(missing_ok=True)
 
@@ -169,7 +171,7 @@ def read(path: str | Path) -> Checkpoint:
     """
     path = resolve(path)
     content = _read_plain(path)
-    if not isinstance(content, dict) or not _KEYS <= content.keys():
+    if not isinstance(content, dict) or not content.keys() >= _KEYS:
         raise UserError(f"{path} is not a checkpoint of minitrans")
     if content["format"] != FORMAT:
         raise UserError(f"{path} has the checkpoint format {content['format']}; this version reads {FORMAT}")
@@ -208,7 +210,9 @@ def load_weights(model: torch.nn.Module, weights: Mapping[str, Tensor], path: Pa
     expected = model.state_dict()
     wrong = sorted(expected.keys() ^ weights.keys())
     if wrong:
-        raise UserError(f"{path} does not fit its own configuration: the tensor {wrong[0]} is on one side only")
+        raise UserError(
+            f"{path} does not fit its own configuration: the tensor {wrong[0]} is on one side only"
+        )
     for name, tensor in weights.items():
         if tensor.shape != expected[name].shape:
             raise UserError(

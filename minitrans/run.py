@@ -8,7 +8,7 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import metadata
@@ -31,6 +31,11 @@ class RunFolder:
     """Where everything of one run lies."""
 
     path: Path
+
+    @classmethod
+    def of(cls, path: str | Path) -> "RunFolder":
+        """The folder at a path, made absolute; nothing is made."""
+        return cls(Path(path).resolve())
 
     @property
     def checkpoints(self) -> Path:
@@ -58,7 +63,9 @@ class RunFolder:
 
 def default_name(*words: str) -> str:
     """A readable, sortable folder name: time of day, then the words that tell the run from others."""
-    return "-".join([datetime.now().strftime("%Y%m%d-%H%M%S"), *(re.sub(r"[^\w.]+", "_", w) for w in words if w)])
+    return "-".join(
+        [datetime.now().strftime("%Y%m%d-%H%M%S"), *(re.sub(r"[^\w.]+", "_", w) for w in words if w)]
+    )
 
 
 def create(run_dir: str, *words: str) -> RunFolder:
@@ -78,11 +85,26 @@ def create(run_dir: str, *words: str) -> RunFolder:
     """
     path = Path(run_dir) if run_dir else _unused(Path("runs") / default_name(*words))
     refuse_used(path)
+    return open_or_create(RunFolder.of(path))
+
+
+def open_or_create(folder: RunFolder) -> RunFolder:
+    """The folder, made where it is not there yet.
+
+    Raises
+    ------
+    UserError
+        It cannot be made or written to.
+    """
     try:
-        (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+        folder.checkpoints.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"the run folder {path} cannot be made: {error.strerror}; give another run_dir") from error
-    return RunFolder(path.resolve())
+        raise UserError(
+            f"the run folder {folder.path} cannot be made: {error.strerror}; give another run_dir"
+        ) from error
+    if not os.access(folder.checkpoints, os.W_OK):
+        raise UserError(f"the run folder {folder.path} cannot be written to; give another run_dir")
+    return folder
 
 
 def refuse_used(path: Path) -> None:
@@ -110,7 +132,9 @@ def locked(folder: RunFolder) -> Iterator[None]:
         with FileLock(folder.path / ".lock", timeout=0):
             yield
     except Timeout as error:
-        raise UserError(f"the run folder {folder.path} is in use by another process; wait for it to end") from error
+        raise UserError(
+            f"the run folder {folder.path} is in use by another process; wait for it to end"
+        ) from error
 
 
 # --------------------------------------------------------------------------------------
@@ -122,6 +146,14 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write indented UTF-8 JSON, whole or not at all."""
     text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
     write_whole(path, lambda partial: partial.write_text(text, encoding="utf8"))
+
+
+def write_lines(path: Path, lines: Sequence[str]) -> None:
+    """Write UTF-8 text, one line each, making the folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(
+        path, lambda partial: partial.write_text("".join(f"{line}\n" for line in lines), encoding="utf8")
+    )
 
 
 def write_config(folder: RunFolder, config: Mapping[str, Any]) -> None:
@@ -159,7 +191,9 @@ def _commit() -> str | None:
     git = ["git", "-C", str(root)]
     try:
         commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
-        changed = subprocess.run([*git, "status", "--porcelain", "-uno"], capture_output=True, text=True, check=True)
+        changed = subprocess.run(
+            [*git, "status", "--porcelain", "-uno"], capture_output=True, text=True, check=True
+        )
     except (OSError, subprocess.CalledProcessError):
         return None
     return commit.stdout.strip() + ("-modified" if changed.stdout.strip() else "")

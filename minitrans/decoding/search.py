@@ -196,12 +196,10 @@ def _extend(beam: _Beam, logits: Tensor, beam_size: int) -> _Extended:
     num_best = total.size(-1)
     log_prob, index = total.flatten(1).topk(min(beam_size, width * num_best))  # (B, W')
     token = token.view(size, -1).gather(1, index)
-    # an end is among the k best continuations unless k unfinished ones are better
-    rival = log_prob[:, -1:] if log_prob.size(1) == beam_size else torch.full_like(log_prob[:, :1], NEVER)
     at_limit = (beam.limit == t).unsqueeze(-1)  # (B, 1)
     return _Extended(
         ends=ends,
-        chosen=ends >= rival,
+        chosen=ends >= log_prob[:, -1:],  # fewer than k unfinished ones are better (or there are no k: -inf)
         forced=at_limit,
         log_prob=log_prob.masked_fill(at_limit, NEVER),
         parent=index // num_best,

@@ -1,4 +1,4 @@
-r"""Exponential moving average of the weights, :math:`\bar\theta \leftarrow \beta\bar\theta + (1-\beta)\theta`."""
+r"""Moving average of the weights, :math:`\bar\theta \leftarrow \beta\bar\theta + (1-\beta)\theta`."""
 
 import contextlib
 from collections.abc import Iterator

@@ -40,7 +40,10 @@ class AdamW:
         """The optimizer over the parameters of ``model``, matrices and the rest in groups of their own."""
         matrices = [p for p in model.parameters() if p.dim() >= 2]
         others = [p for p in model.parameters() if p.dim() < 2]
-        groups = [{"params": matrices, "weight_decay": self.weight_decay}, {"params": others, "weight_decay": 0.0}]
+        groups = [
+            {"params": matrices, "weight_decay": self.weight_decay},
+            {"params": others, "weight_decay": 0.0},
+        ]
         return torch.optim.AdamW(
             [group for group in groups if group["params"]], lr=self.lr, betas=self.betas, eps=self.eps
         )

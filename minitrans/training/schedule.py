@@ -13,6 +13,9 @@ from typing import Protocol
 class Schedule(Protocol):
     """What every schedule answers."""
 
+    lr: float
+    """The peak rate."""
+
     def rate(self, update: int) -> float:
         """The learning rate of update number ``update`` (from 1)."""
 
@@ -60,7 +63,7 @@ class InverseSqrt(_WarmUp):
 class Noam(InverseSqrt):
     r"""The paper's own rate, :math:`f\,d_{model}^{-0.5}\min(u^{-0.5}, u\,w^{-1.5})`.
 
-    The peak follows from the width: :math:`f\,d_{model}^{-0.5}\,w^{-0.5}`; the optimizer's ``lr`` is not used.
+    The peak follows from the width, :math:`f\,d_{model}^{-0.5}\,w^{-0.5}`, not from the optimizer's ``lr``.
     Source: Vaswani et al. 2017, equation 3.
 
     Parameters

@@ -46,11 +46,14 @@ def test_sgd_shows_the_gradient_itself():
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ({"kind": "adamw", "lr": 0.0}, "lr is 0.0, but a rate must be above 0"),
-        ({"kind": "adamw", "lr": 1e-3, "betas": [0.9, 1.0]}, "1.0 is no decay"),
-        ({"kind": "sgd", "lr": 1.0, "betas": [0.9, 0.98]}, r"optimizer.betas.* means nothing with optimizer=sgd"),
-        ({"kind": "adam"}, "optimizer=adam needs optimizer.lr"),
-        ({"kind": "adam", "lr": "fast"}, "optimizer.lr is 'fast', but must be a number"),
+        ({"kind": "adamw", "lr": 0.0}, r"lr is 0.0, but a rate must be above 0"),
+        ({"kind": "adamw", "lr": 1e-3, "betas": [0.9, 1.0]}, r"1.0 is no decay"),
+        (
+            {"kind": "sgd", "lr": 1.0, "betas": [0.9, 0.98]},
+            r"optimizer.betas.* means nothing with optimizer=sgd",
+        ),
+        ({"kind": "adam"}, r"optimizer=adam needs optimizer.lr"),
+        ({"kind": "adam", "lr": "fast"}, r"optimizer.lr is 'fast', but must be a number"),
     ],
 )
 def test_bad_settings_are_refused_by_name(section, message):

@@ -61,7 +61,7 @@ def test_updates_are_numbered_from_one():
 def test_bad_settings_are_refused_by_name():
     with pytest.raises(UserError, match="warmup_updates must be at least 1"):
         construct(SCHEDULES, {"kind": "inverse_sqrt", "warmup_updates": 0}, FACTS, "schedule")
-    with pytest.raises(UserError, match="schedule.floor.* means nothing with schedule=constant"):
+    with pytest.raises(UserError, match=r"schedule.floor.* means nothing with schedule=constant"):
         construct(SCHEDULES, {"kind": "constant", "floor": 0.1}, FACTS, "schedule")
-    with pytest.raises(UserError, match='schedule.kind cannot be "cosin"; did you mean "cosine"'):
+    with pytest.raises(UserError, match=r'schedule.kind cannot be "cosin"; did you mean "cosine"'):
         construct(SCHEDULES, {"kind": "cosin"}, FACTS, "schedule")

@@ -1,0 +1,318 @@
+"""What happens between updates: logging, validation, checkpoints, the progress bar.
+
+Everything here counts updates of the whole run (``module.progress.update``), never Lightning's own steps or
+epochs, which start at zero again when a run goes on from a checkpoint. The callbacks run in the order in
+which :mod:`minitrans.training.fit` lists them.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.loggers import Logger
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from minitrans import checkpoint
+from minitrans.checkpoint import Checkpoint
+from minitrans.config import Experiment, TrainingConfig
+from minitrans.data.stream import Share
+from minitrans.data.tokenizer import Tokenizers
+from minitrans.decoding.translator import evaluating
+from minitrans.run import RunFolder
+from minitrans.training.ema import MovingAverage
+from minitrans.training.interruption import Interruption
+from minitrans.training.log import MetricsFile, Row, log_row
+from minitrans.training.module import Totals, TranslationModule
+from minitrans.training.validation import Validation
+
+# Gets a validation's translations, for a logger that can show them: module, update, translations.
+Show = Callable[["TranslationModule", int, list[str]], None]
+
+
+class Stopwatch:
+    """Seconds of training, with those of validating and saving left out of the throughput."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter()
+        self._paused = 0.0
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Time inside the block does not count towards the current window."""
+        start = time.perf_counter()
+        yield
+        self._paused += time.perf_counter() - start
+
+    def lap(self) -> tuple[float, float]:
+        """End the window: its seconds with and without the pauses."""
+        now = time.perf_counter()
+        whole, paused = now - self._start, self._paused
+        self._start, self._paused = now, 0.0
+        return whole, whole - paused
+
+
+def _module(pl_module: LightningModule) -> TranslationModule:
+    assert isinstance(pl_module, TranslationModule)
+    return pl_module
+
+
+class FollowWeights(Callback):
+    """Keeps the exponential moving average of the weights."""
+
+    def __init__(self, average: MovingAverage):
+        self.average = average
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: Share, batch_idx: int
+    ) -> None:
+        """Move the average towards the weights that the update left."""
+        module = _module(pl_module)
+        self.average.follow(module.model, module.progress.update)
+
+
+class LogMetrics(Callback):
+    """A row of ``metrics.csv`` and of the logger every ``every`` updates, means over those updates."""
+
+    def __init__(self, file: MetricsFile | None, loggers: list[Logger], every: int, stopwatch: Stopwatch):
+        self.file, self.loggers, self.every, self.stopwatch = file, loggers, every, stopwatch
+        self.speed = 0.0
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: Share, batch_idx: int
+    ) -> None:
+        """Write the row where it is due."""
+        module = _module(pl_module)
+        if module.progress.update % self.every == 0 or batch.last:
+            self.write(_training_row(trainer, module, self.stopwatch))
+
+    def write(self, row: Row) -> None:
+        """Write one row everywhere (the first process alone has a file)."""
+        self.speed = float(row.get("target_tokens_per_s") or self.speed)
+        if self.file is not None:
+            self.file.write(row)
+            log_row(self.loggers, row)
+
+
+def _training_row(trainer: Trainer, module: TranslationModule, stopwatch: Stopwatch) -> Row:
+    whole, training = stopwatch.lap()
+    module.progress.seconds += whole
+    totals, report = _summed(trainer, module.totals), module.report
+    module.totals = Totals()
+    nll = totals.nll / totals.target_tokens
+    return {
+        "update": report.update,
+        "epoch": report.epoch,
+        "split": "train",
+        "loss": totals.smoothed / totals.target_tokens,
+        "nll": nll,
+        "perplexity": float(torch.tensor(nll).exp()),
+        "lr": report.lr,
+        "grad_norm": report.grad_norm,
+        "target_tokens_per_s": totals.target_tokens / training,
+        "padding_fraction": 1 - totals.real_positions / totals.positions,
+        "seconds": module.progress.seconds,
+    }
+
+
+def _summed(trainer: Trainer, totals: Totals) -> Totals:
+    """The totals over all processes."""
+    if trainer.world_size == 1:
+        return totals
+    values = [totals.smoothed, totals.nll, totals.target_tokens, totals.real_positions, totals.positions]
+    device = trainer.strategy.root_device
+    kind = torch.float32 if device.type == "mps" else torch.float64
+    summed = trainer.strategy.reduce(torch.tensor(values, dtype=kind, device=device), reduce_op="sum")
+    smoothed, nll, tokens, real, positions = summed.tolist()
+    return Totals(smoothed, nll, int(tokens), int(real), int(positions), totals.updates)
+
+
+class Validate(Callback):
+    """Loss, perplexity and BLEU on the validation split; the best so far; early stopping.
+
+    Parameters
+    ----------
+    validation
+        Scores the model.
+    settings
+        ``validate_every``, ``metric``, ``patience``.
+    metrics, stopwatch
+        Where the row goes, and what must not count its seconds.
+    average
+        The moving average, which is what is scored where there is one.
+    show
+        Shows the validation's translations, where a logger can.
+    """
+
+    def __init__(
+        self,
+        validation: Validation,
+        settings: TrainingConfig,
+        metrics: LogMetrics,
+        stopwatch: Stopwatch,
+        average: MovingAverage | None,
+        show: Show | None,
+    ):
+        self.validation, self.settings, self.metrics, self.stopwatch = (
+            validation,
+            settings,
+            metrics,
+            stopwatch,
+        )
+        self.average, self.show = average, show
+        self.improved = False
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: Share, batch_idx: int
+    ) -> None:
+        """Validate where it is due."""
+        self.improved = False
+        every = self.settings.validate_every
+        due = batch.ends_epoch if every is None else batch.update % every == 0
+        if due or batch.last:
+            with self.stopwatch.paused():
+                self._validate(trainer, _module(pl_module), batch)
+
+    def _validate(self, trainer: Trainer, module: TranslationModule, batch: Share) -> None:
+        weights = self.average.in_place(module.model) if self.average else contextlib.nullcontext()
+        with weights, evaluating(module.model):
+            scores = self.validation.run(module.model)
+            if self.show is not None:
+                self.show(module, batch.update, scores.translations)
+        self.metrics.write({"update": batch.update, "epoch": batch.epoch, "split": "valid", **scores.row()})
+        self._compare(module, scores.row()["bleu" if self.settings.metric == "bleu" else "nll"])
+        patience = self.settings.patience
+        if patience is not None and module.progress.stale_validations >= patience:
+            trainer.should_stop = True
+
+    def _compare(self, module: TranslationModule, value: float) -> None:
+        """Remember the best. A value that is not a number is never the best, and never bars a later one."""
+        progress = module.progress
+        best = progress.best_value
+        better_than = (lambda a, b: a > b) if self.settings.metric == "bleu" else (lambda a, b: a < b)
+        self.improved = value == value and (best is None or better_than(value, best))
+        if self.improved:
+            progress.best_value, progress.best_update, progress.stale_validations = value, progress.update, 0
+        else:
+            progress.stale_validations += 1
+
+
+class SaveCheckpoints(Callback):
+    """Writes ``step-NNNNNN.ckpt``, and lets ``last.ckpt`` and ``best.ckpt`` stand for the right one.
+
+    Parameters
+    ----------
+    folder
+        The run folder.
+    experiment, tokenizers
+        What a checkpoint carries besides weights, optimizer and progress.
+    validate
+        Knows whether the last validation was the best.
+    interruption
+        Asks for a checkpoint and an end after the update in hand.
+    average
+        The moving average of the weights, where there is one.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        experiment: Experiment,
+        tokenizers: Tokenizers,
+        validate: Validate,
+        interruption: Interruption,
+        stopwatch: Stopwatch,
+        average: MovingAverage | None,
+    ):
+        self.folder, self.experiment, self.tokenizers = folder, experiment, tokenizers
+        self.validate, self.interruption, self.stopwatch, self.average = (
+            validate,
+            interruption,
+            stopwatch,
+            average,
+        )
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: Share, batch_idx: int
+    ) -> None:
+        """Save where it is due: every so often, at a new best, at the end, when asked to stop."""
+        stopping = self.interruption.agreed(trainer)
+        due = batch.update % self.experiment.training.save_every == 0
+        if due or batch.last or stopping or trainer.should_stop or self.validate.improved:
+            with self.stopwatch.paused():
+                self._save(trainer, _module(pl_module))
+        if stopping:
+            trainer.should_stop = True
+
+    def _save(self, trainer: Trainer, module: TranslationModule) -> None:
+        model = trainer.strategy.lightning_module_state_dict()
+        optimizer = trainer.strategy.optimizer_state(trainer.optimizers[0])
+        if trainer.is_global_zero:
+            weights = {name.removeprefix("model."): tensor for name, tensor in model.items()}
+            self._write(
+                Checkpoint(
+                    path=self.folder.step(module.progress.update),
+                    experiment=self.experiment,
+                    tokenizers=self.tokenizers,
+                    model=weights,
+                    ema=self.average.weights if self.average else None,
+                    optimizer=optimizer,
+                    progress=replace(module.progress),
+                )
+            )
+        trainer.strategy.barrier("checkpoint")
+
+    def _write(self, content: Checkpoint) -> None:
+        checkpoint.save(content)
+        checkpoint.link(content.path, self.folder.checkpoints / checkpoint.LAST)
+        if self.validate.improved:
+            checkpoint.link(content.path, self.folder.checkpoints / checkpoint.BEST)
+        settings = self.experiment.training
+        for old in self.folder.steps()[: -max(settings.keep_last, settings.average_last, 1)]:
+            old.unlink()
+
+
+class ProgressBar(Callback):
+    """One line: updates done, loss, target tokens a second, time left."""
+
+    def __init__(self, metrics: LogMetrics, start: int, total: int):
+        self.metrics = metrics  # Lightning puts a function of its own under the name log
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[loss]} {task.fields[speed]}"),
+            TimeRemainingColumn(compact=True),
+        )
+        self.loss = ""
+        self.task = self.bar.add_task("training", total=total, completed=start, loss="", speed="")
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Show the bar."""
+        self.bar.start()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: Share, batch_idx: int
+    ) -> None:
+        """Move the bar."""
+        totals = _module(pl_module).totals
+        if totals.target_tokens:
+            self.loss = f"loss {totals.smoothed / totals.target_tokens:.3f}"
+        speed = f"· {self.metrics.speed:,.0f} tokens/s" if self.metrics.speed else ""
+        self.bar.update(self.task, completed=batch.update, loss=self.loss, speed=speed)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Leave the bar as it stands."""
+        self.bar.stop()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Give the terminal back."""
+        self.bar.stop()
+
+
+def checkpoints_to_average(folder: RunFolder, count: int) -> list[Path]:
+    """The newest ``count`` step checkpoints of a run."""
+    return folder.steps()[-count:]

@@ -1,0 +1,92 @@
+"""The end of a run: the best checkpoint scored on the test splits, and everything written down."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from minitrans import checkpoint
+from minitrans.checkpoint import Loaded
+from minitrans.config import TrainConfig
+from minitrans.data.corpus import Source
+from minitrans.decoding.translator import Translator
+from minitrans.evaluation.scorecard import ScoreCard, evaluate_split
+from minitrans.run import RunFolder, write_json, write_lines
+from minitrans.training.curves import draw_curves
+
+
+def finish(config: TrainConfig, folder: RunFolder, source: Source) -> dict[str, ScoreCard]:
+    """Score the run on every test split and write ``result.json``, the translations and ``curves.png``.
+
+    Parameters
+    ----------
+    config
+        Of the run.
+    folder
+        Its folder, training done.
+    source
+        Where the test splits come from.
+
+    Returns
+    -------
+    Split -> score card.
+    """
+    loaded = checkpoint.load(_final(config, folder))
+    translator = Translator(loaded.model, loaded.tokenizers, config.search)
+    cards = {}
+    for split in _test_splits(source):
+        card = evaluate_split(translator, source.load(split), source.bleu_tokenize)
+        write_lines(folder.path / "translations" / f"{split}.txt", card.hypotheses)
+        cards[split] = card
+    write_json(folder.result, _result(loaded, folder, cards))
+    draw_curves(folder.metrics, folder.path / "curves.png")
+    return cards
+
+
+def _final(config: TrainConfig, folder: RunFolder) -> Path:
+    """The checkpoint that the run is judged by: the average where one was asked for, else the best."""
+    count = config.training.average_last
+    if count:
+        out = folder.checkpoints / checkpoint.AVERAGE
+        checkpoint.average(folder.steps()[-count:], out)
+        return out
+    return checkpoint.resolve(folder.path)
+
+
+def _test_splits(source: Source) -> list[str]:
+    return [split for split in source.splits() if split not in ("train", "valid")]
+
+
+def _result(loaded: Loaded, folder: RunFolder, cards: Mapping[str, ScoreCard]) -> dict[str, Any]:
+    progress = loaded.progress
+    last = checkpoint.read(folder.checkpoints / checkpoint.LAST).progress
+    return {
+        "checkpoint": str(loaded.path.relative_to(folder.path)),
+        "checkpoint_update": progress.update,
+        "metric": loaded.experiment.training.metric,
+        "best_validation": last.best_value,
+        "updates": last.update,
+        "target_tokens": last.target_tokens,
+        "seconds": round(last.seconds, 1),
+        "parameters": sum(parameter.numel() for parameter in loaded.model.parameters()),
+        "tests": {split: card.as_dict() for split, card in cards.items()},
+    }
+
+
+def report(folder: RunFolder, cards: Mapping[str, ScoreCard], console: Console) -> None:
+    """Print the scores, where everything lies, and what to type next."""
+    for card in cards.values():
+        console.print(card.table())
+    path = os.path.relpath(folder.path)
+    shown = f"'{path}'" if any(character in path for character in " ,=()[]") else path
+    console.print(f"Run folder    {path}", highlight=False, soft_wrap=True)
+    console.print("  result.json · metrics.csv · curves.png · translations/ · checkpoints/", highlight=False)
+    console.print("Next", highlight=False)
+    for command in (
+        f"python scripts/evaluate.py checkpoint={shown}",
+        f"python scripts/translate.py checkpoint={shown}",
+        f'python scripts/inspect_attention.py checkpoint={shown} text="…"',
+    ):
+        console.print(f"  {command}", highlight=False, soft_wrap=True)

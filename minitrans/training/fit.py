@@ -1,0 +1,186 @@
+"""One run: train, keep the best, score it, and write everything down."""
+
+import logging
+import os
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.loggers import Logger, WandbLogger
+
+from minitrans import checkpoint
+from minitrans.checkpoint import Checkpoint
+from minitrans.config import TrainConfig, plain
+from minitrans.data.stream import UpdateStream
+from minitrans.run import RunFolder
+from minitrans.training import precision
+from minitrans.training.callbacks import (
+    FollowWeights,
+    LogMetrics,
+    ProgressBar,
+    SaveCheckpoints,
+    Show,
+    Stopwatch,
+    Validate,
+)
+from minitrans.training.ema import MovingAverage
+from minitrans.training.interruption import Interruption
+from minitrans.training.log import MetricsFile, make_loggers
+from minitrans.training.module import TranslationModule
+from minitrans.training.prepare import Material
+from minitrans.training.resume import experiment_of
+from minitrans.training.validation import Validation
+
+_SHOWN_TRANSLATIONS = 10
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How training ended."""
+
+    updates: int
+    interrupted_by: str | None
+
+
+def fit(config: TrainConfig, folder: RunFolder, material: Material, start: Checkpoint | None) -> Outcome:
+    """Make the updates of a run, from the first or from those that ``start`` has made.
+
+    Parameters
+    ----------
+    config
+        The run's configuration.
+    folder
+        An existing run folder, held by this process.
+    material
+        What :func:`minitrans.training.prepare.prepare` made of the configuration.
+    start
+        The checkpoint to go on from.
+    """
+    _quieten()
+    module = TranslationModule(
+        material.model, material.optimizer, material.schedule, config.training, config.seed
+    )
+    average = MovingAverage(material.model, config.training.ema_decay) if config.training.ema_decay else None
+    trainer_precision, _ = precision.choose(config.trainer.precision, config.trainer.accelerator)
+    if start is not None:
+        _restore(module, average, start)
+    loggers = make_loggers(config.logger, folder, plain(config))
+    with Interruption() as interruption:
+        callbacks = _callbacks(config, folder, material, module, average, loggers, interruption)
+        if start is not None and start.optimizer is not None:
+            callbacks.insert(0, RestoreOptimizer(start.optimizer))
+        trainer = Trainer(
+            accelerator=config.trainer.accelerator,
+            devices=config.trainer.devices,
+            num_nodes=config.trainer.num_nodes,
+            strategy=config.trainer.strategy,
+            precision=trainer_precision,  # type: ignore[arg-type]
+            max_epochs=1,  # the stream of updates runs through all epochs of the data
+            callbacks=callbacks,
+            logger=loggers or False,
+            use_distributed_sampler=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            limit_val_batches=0,
+            num_sanity_val_steps=0,
+            default_root_dir=folder.path,
+        )
+        stream = UpdateStream(
+            material.run_plan, module.progress.update, trainer.global_rank, trainer.world_size
+        )
+        on_gpu = trainer.strategy.root_device.type == "cuda"
+        trainer.fit(module, stream.loader(config.trainer.num_workers, pin_memory=on_gpu))
+    asked = interruption.requested
+    updates = module.progress.update
+    return Outcome(updates, asked.name if asked and updates < material.run_plan.total else None)
+
+
+class RestoreOptimizer(Callback):
+    """Puts a checkpoint's optimizer state back, once Lightning has made the optimizer."""
+
+    def __init__(self, state: dict[str, Any]):
+        self.state = state
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Load the state before the first update."""
+        trainer.optimizers[0].load_state_dict(self.state)
+
+
+def _restore(module: TranslationModule, average: MovingAverage | None, start: Checkpoint) -> None:
+    checkpoint.load_weights(module.model, start.model, start.path)
+    module.progress = replace(start.progress)
+    if average is not None:
+        average.restore(start.ema or start.model)
+
+
+def _callbacks(
+    config: TrainConfig,
+    folder: RunFolder,
+    material: Material,
+    module: TranslationModule,
+    average: MovingAverage | None,
+    loggers: list[Logger],
+    interruption: Interruption,
+) -> list[Callback]:
+    """In the order in which they act after each update: an average must have moved before it is scored."""
+    stopwatch = Stopwatch()
+    first_process = process_rank() == 0
+    file = MetricsFile(folder.metrics, keep_until=module.progress.update) if first_process else None
+    metrics = LogMetrics(file, loggers, config.training.log_every, stopwatch)
+    validation = Validation(material, config.search, config.training.validate_sentences)
+    show = _translations_shower(loggers, material)
+    validate = Validate(validation, config.training, metrics, stopwatch, average, show)
+    experiment = experiment_of(config)
+    save = SaveCheckpoints(
+        folder, experiment, material.tokenizers, validate, interruption, stopwatch, average
+    )
+    callbacks: list[Callback] = [metrics, validate, save]
+    if average is not None:
+        callbacks.insert(0, FollowWeights(average))
+    if config.trainer.progress_bar and first_process:
+        callbacks.append(ProgressBar(metrics, module.progress.update, material.run_plan.total))
+    return callbacks
+
+
+def _translations_shower(loggers: list[Logger], material: Material) -> Show | None:
+    """Sends some of a validation's translations, and an attention picture, to Weights & Biases."""
+    wandb_loggers = [logger for logger in loggers if isinstance(logger, WandbLogger)]
+    if not wandb_loggers:
+        return None
+    from minitrans.analysis.drawing import (
+        picture,
+    )  # matplotlib takes a second to import, and few runs need it here
+
+    sources = list(material.valid_text.src[:_SHOWN_TRANSLATIONS])
+    references = list(material.valid_text.tgt[:_SHOWN_TRANSLATIONS])
+
+    def show(module: TranslationModule, update: int, translations: list[str]) -> None:
+        rows = [list(row) for row in zip(sources, references, translations, strict=False)]
+        image = picture(module.model, material.tokenizers, sources[0], translations[0])
+        for logger in wandb_loggers:
+            logger.log_text(
+                "translations", columns=["source", "reference", "translation"], data=rows, step=update
+            )
+            logger.log_image("attention", [image], step=update)
+
+    return show
+
+
+def process_rank() -> int:
+    """This process's number as its launcher (torchrun, SLURM) tells it; 0 where there is none."""
+    return int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")))
+
+
+def _quieten() -> None:
+    """Silence Lightning's advice on choices that are made on purpose here."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    for advice in (
+        "does not have many workers",
+        "will not sync",
+        "IterableDataset",
+        "val_dataloader",
+        "LeafSpec",
+    ):
+        warnings.filterwarnings("ignore", message=f".*{advice}.*", module="lightning.*")

@@ -1,0 +1,44 @@
+"""Stopping in good order: finish the update, save, say how to go on."""
+
+import signal
+import threading
+from types import FrameType
+
+import torch
+from lightning.pytorch import Trainer
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+
+
+class Interruption:
+    """Turns SIGINT (Ctrl-C), SIGTERM and SIGUSR1 (SLURM's warning) into a request to end after this update.
+
+    A second Ctrl-C stops at once. Used as a context manager around training; the old handlers come back
+    afterwards. Outside the main thread, where Python allows no handlers, it does nothing.
+    """
+
+    def __init__(self) -> None:
+        self.requested: signal.Signals | None = None
+        self._old: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> "Interruption":
+        if threading.current_thread() is threading.main_thread():
+            self._old = {number: signal.signal(number, self._request) for number in SIGNALS}
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self._old.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def _request(self, number: int, frame: FrameType | None) -> None:
+        if self.requested is signal.SIGINT and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.requested = signal.Signals(number)
+
+    def agreed(self, trainer: Trainer) -> bool:
+        """Whether any process was asked to end: all processes must stop after the same update."""
+        asked = self.requested is not None
+        if trainer.world_size == 1:
+            return asked
+        vote = torch.tensor(float(asked), device=trainer.strategy.root_device)
+        return bool(trainer.strategy.reduce(vote, reduce_op="sum") > 0)

@@ -1,0 +1,102 @@
+"""Where curves go: ``metrics.csv`` always, and the logger of the user's choice."""
+
+import csv
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TextIO
+
+from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
+
+from minitrans.config import LoggerConfig
+from minitrans.run import RunFolder
+
+COLUMNS = (
+    "update",
+    "epoch",
+    "split",
+    "loss",
+    "nll",
+    "perplexity",
+    "bleu",
+    "lr",
+    "grad_norm",
+    "target_tokens_per_s",
+    "padding_fraction",
+    "seconds",
+)
+Row = Mapping[str, float | int | str]
+
+
+class MetricsFile:
+    """``metrics.csv``: a row of training every ``log_every`` updates, a row of validation at each validation.
+
+    Rows are flushed as they come, so that the file is right up to the moment of a crash; on going on from an
+    earlier checkpoint the rows after it are cut away, so that each update stands there once.
+
+    Parameters
+    ----------
+    path
+        The file; made if it does not exist.
+    keep_until
+        The update that the run goes on from: later rows are removed.
+    """
+
+    def __init__(self, path: Path, keep_until: int = 0):
+        rows = [row for row in _read(path) if int(row["update"]) <= keep_until]
+        self._file: TextIO = path.open("w", encoding="utf8", newline="")
+        self._writer = csv.DictWriter(self._file, COLUMNS, lineterminator="\n")
+        self._writer.writeheader()
+        self._writer.writerows(rows)
+        self._file.flush()
+
+    def write(self, row: Row) -> None:
+        """Append one row; columns that it lacks stay empty."""
+        self._writer.writerow({name: _shown(value) for name, value in row.items()})
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _read(path: Path) -> list[dict[str, str]]:
+    if not path.exists():
+        return []
+    with path.open(encoding="utf8", newline="") as file:
+        # a crash can cut the last row short: it has no line end of its own, so it lacks columns
+        return [row for row in csv.DictReader(file) if None not in row.values()]
+
+
+def _shown(value: float | int | str) -> float | int | str:
+    return float(f"{value:.7g}") if isinstance(value, float) and math.isfinite(value) else value
+
+
+def make_loggers(config: LoggerConfig, folder: RunFolder, run_config: Mapping[str, object]) -> list[Logger]:
+    """The loggers besides ``metrics.csv``: none, TensorBoard or Weights & Biases, inside the run folder."""
+    if config.kind == "tensorboard":
+        return [TensorBoardLogger(save_dir=folder.path, name="tensorboard", version="")]
+    if config.kind == "wandb":
+        logger = WandbLogger(
+            name=folder.path.name,
+            save_dir=folder.path,
+            project=config.project,
+            group=config.group or None,
+            offline=config.offline,
+            log_model=False,
+        )
+        logger.experiment.config.update(dict(run_config))
+        return [logger]
+    return []
+
+
+def log_row(loggers: list[Logger], row: Row) -> None:
+    """Hand one row's numbers to every logger, under ``train/…`` or ``valid/…``, at its update."""
+    split = row["split"]
+    numbers = {
+        f"{split}/{name}": float(value)
+        for name, value in row.items()
+        if name not in ("update", "split") and isinstance(value, (int, float))
+    }
+    for logger in loggers:
+        logger.log_metrics(numbers, step=int(row["update"]))

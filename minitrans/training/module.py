@@ -1,0 +1,170 @@
+r"""One optimizer update, exactly.
+
+The loss of an update is the sum over its real target tokens divided by their number, over all processes and
+micro-batches:
+
+.. math:: L = \frac{1}{\sum_m n_m} \sum_m \sum_{t \in m} \ell_t
+
+so that how the update is split changes nothing: each micro-batch m contributes its own sum, divided by the
+whole update's count, which the plan knows beforehand.
+"""
+
+import contextlib
+import math
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from lightning.pytorch.core.optimizer import LightningOptimizer
+from lightning.pytorch.strategies import ParallelStrategy
+from torch import Tensor
+
+from minitrans.checkpoint import Progress
+from minitrans.config import TrainingConfig
+from minitrans.data.batching import Batch
+from minitrans.data.stream import Share
+from minitrans.errors import UserError
+from minitrans.model.transformer import Transformer
+from minitrans.training.optimizer import AdamW
+from minitrans.training.schedule import Schedule
+from minitrans.training.seeding import seed_micro_batch
+
+
+@dataclass
+class Totals:
+    """Sums since the last row of the log, this process's part."""
+
+    smoothed: float = 0.0
+    nll: float = 0.0
+    target_tokens: int = 0
+    real_positions: int = 0
+    positions: int = 0
+    updates: int = 0
+
+    def add(self, batch: Batch, smoothed: float, nll: float) -> None:
+        """Count one micro-batch; one of weight zero only fills a process's turn."""
+        if batch.weight == 0:
+            return
+        self.smoothed += smoothed
+        self.nll += nll
+        self.target_tokens += batch.num_target_tokens
+        self.real_positions += int((batch.src != 0).sum()) + batch.num_target_tokens
+        self.positions += batch.src.numel() + batch.tgt_out.numel()
+
+
+@dataclass
+class UpdateReport:
+    """What the last update did."""
+
+    update: int = 0
+    epoch: int = 0
+    lr: float = 0.0
+    grad_norm: float = 0.0
+    lines: tuple[int, ...] = ()
+
+
+class TranslationModule(LightningModule):
+    """The model with its update rule; Lightning owns devices, precision and processes.
+
+    One Lightning batch is a :class:`~minitrans.data.stream.Share`: this process's part of one update.
+
+    Parameters
+    ----------
+    model
+        The Transformer, or another model of its face.
+    optimizer
+        Settings of the optimizer (:mod:`minitrans.training.optimizer`).
+    schedule
+        The rate as a function of the update's number.
+    settings
+        Label smoothing, clipping.
+    seed
+        The run's seed, from which each micro-batch's dropout follows.
+    """
+
+    def __init__(
+        self, model: Transformer, optimizer: AdamW, schedule: Schedule, settings: TrainingConfig, seed: int
+    ):
+        super().__init__()
+        self.automatic_optimization = False
+        self.model = model
+        self.optimizer_settings = optimizer
+        self.schedule = schedule
+        self.settings = settings
+        self.seed = seed
+        self.progress = Progress()
+        self.totals = Totals()
+        self.report = UpdateReport()
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """The optimizer; its rate is set anew before each update."""
+        return self.optimizer_settings.build(self.model)
+
+    def transfer_batch_to_device(self, batch: Share, device: torch.device, dataloader_idx: int) -> Share:
+        """Move the micro-batches of one update."""
+        return batch.to(device)
+
+    def training_step(self, batch: Share, batch_idx: int) -> None:
+        """Make one update: all backward passes, one clipping, one step."""
+        optimizer = self.optimizers()
+        assert isinstance(optimizer, LightningOptimizer)
+        rate = self.schedule.rate(batch.update)
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.zero_grad()
+        self._backward(batch)
+        norm = self._clip()
+        self._refuse_divergence(norm, batch)
+        optimizer.step()
+        self._record(batch, rate, norm)
+
+    def losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Sums over the real target tokens of one micro-batch: the smoothed loss and the plain nll."""
+        src_mask = batch.src_mask
+        memory = self.model.encode(batch.src, src_mask)
+        states = self.model.decode(batch.tgt_in, memory, src_mask)
+        return self.model.nll(states, batch.tgt_out, self.settings.label_smoothing)
+
+    def _backward(self, share: Share) -> None:
+        for i, micro_batch in enumerate(share.micro_batches):
+            seed_micro_batch(self.seed, share.update, micro_batch.number)
+            with self._collective(i == len(share.micro_batches) - 1):
+                smoothed, nll = self.losses(micro_batch)
+                # DDP averages over processes; times their number makes that the sum which the equation has
+                scale = micro_batch.weight * self.trainer.world_size / share.target_tokens
+                self.manual_backward(smoothed * scale)
+            self.totals.add(micro_batch, smoothed.item(), nll.item())
+
+    def _collective(self, last: bool) -> AbstractContextManager[Any]:
+        """Processes exchange gradients once an update: with the last micro-batch's backward pass."""
+        strategy = self.trainer.strategy
+        if last or not isinstance(strategy, ParallelStrategy):
+            return contextlib.nullcontext()
+        return strategy.block_backward_sync()
+
+    def _clip(self) -> float:
+        """Clip the whole update's gradient; returns its norm before clipping."""
+        limit = self.settings.clip_norm
+        parameters = [p for p in self.model.parameters() if p.grad is not None]
+        return float(torch.nn.utils.clip_grad_norm_(parameters, math.inf if limit is None else limit))
+
+    def _refuse_divergence(self, norm: float, share: Share) -> None:
+        """Stop before a step that would write NaN or infinity into every weight."""
+        if math.isfinite(norm):
+            return
+        lines = [line + 1 for micro_batch in share.micro_batches for line in micro_batch.lines]
+        shown = ", ".join(map(str, lines[:20])) + (f" and {len(lines) - 20} more" if len(lines) > 20 else "")
+        raise UserError(
+            f"the loss or its gradient is {norm} at update {share.update} (training lines {shown}); the "
+            "update was not made and the last checkpoint is good; a lower optimizer.lr, a longer "
+            "schedule.warmup_updates or trainer.precision=fp32 are what usually helps"
+        )
+
+    def _record(self, share: Share, rate: float, norm: float) -> None:
+        lines = tuple(line for micro in share.micro_batches if micro.weight for line in micro.lines)
+        self.report = UpdateReport(share.update, share.epoch, rate, norm, lines)
+        self.totals.updates += 1
+        self.progress.update = share.update
+        self.progress.target_tokens += share.target_tokens

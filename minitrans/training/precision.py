@@ -1,0 +1,50 @@
+"""Which number type the activations have; weights and optimizer stay float32."""
+
+import torch
+
+from minitrans.errors import UserError
+
+
+def choose(precision: str, accelerator: str) -> tuple[str, str]:
+    """What ``trainer.precision`` means on this machine.
+
+    Parameters
+    ----------
+    precision
+        ``fp32``, ``bf16`` or ``auto``.
+    accelerator
+        ``cpu``, ``gpu`` or ``auto`` (a GPU where there is one).
+
+    Returns
+    -------
+    Lightning's word for it, and the choice with its reason for the log.
+
+    Raises
+    ------
+    UserError
+        bf16 on a GPU that has none.
+    """
+    on_gpu = accelerator == "gpu" or (accelerator == "auto" and torch.cuda.is_available())
+    if precision == "fp32":
+        return "32-true", "fp32"
+    if on_gpu:
+        if torch.cuda.is_bf16_supported():
+            return "bf16-mixed", "bf16 activations, fp32 weights"
+        if precision == "bf16":
+            raise UserError("this GPU has no bf16; use trainer.precision=fp32")
+        return "32-true", "fp32 (this GPU has no bf16)"
+    if precision == "bf16":
+        return "bf16-mixed", "bf16 activations, fp32 weights"
+    if processor_is_fast_in_bf16():
+        return "bf16-mixed", "bf16 activations, fp32 weights (this processor multiplies bf16 in hardware)"
+    return "32-true", "fp32 (this processor has no fast bf16)"
+
+
+def processor_is_fast_in_bf16() -> bool:
+    """Whether the processor multiplies bf16 matrices in hardware (Intel AMX, AVX-512 BF16; Arm BF16)."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf8") as file:
+            flags = file.read()
+    except OSError:
+        return False
+    return any(flag in flags for flag in ("amx_bf16", "avx512_bf16", " bf16"))

@@ -1,0 +1,96 @@
+"""Everything that a run needs and that can be refused, before a run folder exists."""
+
+from dataclasses import dataclass
+
+from minitrans.build import build_model
+from minitrans.config import Experiment, TrainConfig, construct
+from minitrans.data.batching import Batch
+from minitrans.data.cleaning import CleaningReport
+from minitrans.data.corpus import SOURCES, Corpus, Source
+from minitrans.data.encoded import EncodedCorpus, encode_corpus, encode_training
+from minitrans.data.stream import RunPlan, UpdateSize, UpdateStream
+from minitrans.data.tokenizer import Tokenizers
+from minitrans.errors import UserError
+from minitrans.model.transformer import Transformer
+from minitrans.training.leak import check_for_leaks
+from minitrans.training.optimizer import OPTIMIZERS, AdamW
+from minitrans.training.schedule import SCHEDULES, Schedule
+
+
+@dataclass(frozen=True)
+class Material:
+    """What an experiment's words stand for: data, plan, model, update rule."""
+
+    source: Source
+    train: EncodedCorpus
+    cleaning: CleaningReport
+    valid_text: Corpus
+    valid: EncodedCorpus
+    tokenizers: Tokenizers
+    run_plan: RunPlan
+    model: Transformer
+    optimizer: AdamW
+    schedule: Schedule
+
+
+def prepare(config: TrainConfig, tokenizers: Tokenizers | None = None) -> Material:
+    """Read the data, build the model, and check that the one fits the other.
+
+    Parameters
+    ----------
+    config
+        The experiment.
+    tokenizers
+        Those of the checkpoint that the run goes on from; trained on the training split if not given.
+
+    Raises
+    ------
+    UserError
+        Whatever is wrong with data, configuration or both together, before anything is written.
+    """
+    source = construct(SOURCES, config.data, {}, "data")
+    text = {
+        split: source.load(split) for split in source.splits()
+    }  # every split is read, so that a bad one stops here
+    tokenizers = tokenizers or Tokenizers.train(text["train"], config.tokenizer)
+    train, cleaning = encode_training(text["train"], tokenizers, config.cleaning)
+    valid = encode_corpus(text["valid"], tokenizers)
+    model = build_model(config, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
+    for corpus in (train, valid):
+        refuse_beyond_positions(model, corpus)
+    settings = config.training
+    size = UpdateSize(
+        settings.update_tokens, settings.update_sentences, settings.chunk_tokens, settings.accumulate
+    )
+    run_plan = RunPlan(train, size, config.seed, settings.max_updates, settings.max_epochs)
+    if settings.leak_test:
+        check_for_leaks(model, first_batch(run_plan))
+    return Material(
+        source, train, cleaning, text["valid"], valid, tokenizers, run_plan, model,
+        *update_rule(config, run_plan.total),
+    )  # fmt: skip
+
+
+def update_rule(experiment: Experiment, max_updates: int) -> tuple[AdamW, Schedule]:
+    """The optimizer's settings and the schedule that moves its rate."""
+    optimizer: AdamW = construct(OPTIMIZERS, experiment.optimizer, {}, "optimizer")
+    facts = {"lr": optimizer.lr, "d_model": experiment.model.d_model, "max_updates": max_updates}
+    return optimizer, construct(SCHEDULES, experiment.schedule, facts, "schedule")
+
+
+def first_batch(run_plan: RunPlan) -> Batch:
+    """The first micro-batch of the run, for the leak test."""
+    return next(iter(UpdateStream(run_plan, 0, rank=0, world_size=1))).micro_batches[0]
+
+
+def refuse_beyond_positions(model: Transformer, corpus: EncodedCorpus) -> None:
+    """Stop where a sentence is longer than learned positions go, naming it."""
+    sides = (("source", corpus.src.lengths, model.src_limit), ("target", corpus.tgt.lengths, model.tgt_limit))
+    for side, lengths, limit in sides:
+        if limit is not None and int(lengths.max()) > limit:
+            row = int(lengths.argmax())
+            raise UserError(
+                f"the {side} on line {int(corpus.lines[row]) + 1} of {corpus.origin} has {int(lengths[row])} "
+                f"tokens (end token counted), but position.max_length is {limit}; raise position.max_length, "
+                f"use position=sinusoidal, or leave such training pairs out with cleaning.max_tokens={limit}"
+            )

@@ -1,0 +1,159 @@
+"""Going on from a checkpoint: its configuration is the base, and what was typed now is compared with it."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from minitrans import checkpoint
+from minitrans.checkpoint import Checkpoint
+from minitrans.config import Experiment, TrainConfig, parse, plain
+from minitrans.errors import UserError
+from minitrans.run import RunFolder
+
+# Settings of an experiment that may change when it goes on: they say how long and how it is watched,
+# not what is learned. Everything in trainer, logger and threads may change too.
+MAY_CHANGE = {
+    "training.max_updates",
+    "training.max_epochs",
+    "training.accumulate",
+    "training.validate_every",
+    "training.validate_sentences",
+    "training.save_every",
+    "training.keep_last",
+    "training.patience",
+    "training.average_last",
+    "training.log_every",
+    "training.leak_test",
+    "data.root",
+}
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """A run that goes on."""
+
+    config: TrainConfig
+    folder: RunFolder
+    start: Checkpoint
+    changed: dict[str, tuple[Any, Any]]  # key -> what the checkpoint had, what was typed
+
+    def __str__(self) -> str:
+        changes = ", ".join(f"{key} {old} -> {new}" for key, (old, new) in self.changed.items())
+        return f"Going on from update {self.start.progress.update} ({self.start.path})" + (
+            f" with {changes}" if changes else ""
+        )
+
+
+def continuation(config: TrainConfig, typed: Mapping[str, Any]) -> Continuation:
+    """Find the checkpoint that ``resume=`` means, and the configuration to go on with.
+
+    Parameters
+    ----------
+    config
+        The configuration of this command line.
+    typed
+        What the user typed of it: dotted keys to values.
+
+    Raises
+    ------
+    UserError
+        Nothing to go on from, or a typed value that would make it another experiment.
+    """
+    start, folder = _start(config)
+    base = plain(start.experiment)
+    changed = {}
+    for key, value in _typed_leaves(config, typed).items():
+        old = _look_up(base, key)
+        if old == value:
+            continue
+        if key not in MAY_CHANGE:
+            raise UserError(
+                f"{key}={value} would make this another experiment than {start.path}, which has {key}={old}; "
+                f"leave it out to go on, or start a new run without resume="
+            )
+        _put(base, key, value)
+        changed[key] = (old, value)
+    machine = {f.name: getattr(config, f.name) for f in dataclasses.fields(TrainConfig) if f.name not in base}
+    merged = {**base, **{name: plain(v) if dataclasses.is_dataclass(v) else v for name, v in machine.items()}}
+    resumed = parse(TrainConfig, merged, f"the configuration in {start.path}")
+    return Continuation(dataclasses.replace(resumed, run_dir=str(folder.path)), folder, start, changed)
+
+
+def _start(config: TrainConfig) -> tuple[Checkpoint, RunFolder]:
+    """The newest whole checkpoint of a run folder, or the file that was named."""
+    path = Path(config.resume)
+    if path.is_file():
+        start = checkpoint.read(path)
+        own = path.resolve().parent
+        folder = own.parent if own.name == "checkpoints" else own
+    else:
+        folder = path
+        start = _newest(RunFolder(path.resolve()))
+    target = Path(config.run_dir) if config.run_dir else folder
+    if start.optimizer is None:
+        raise UserError(f"{start.path} has no optimizer state (an average of checkpoints?); give another one")
+    return start, RunFolder(target.resolve())
+
+
+def _newest(folder: RunFolder) -> Checkpoint:
+    if not folder.path.exists():
+        raise UserError(f"resume={folder.path} does not exist")
+    candidates = [folder.checkpoints / checkpoint.LAST, *reversed(folder.steps())]
+    damaged = []
+    for path in candidates:
+        if not path.exists():
+            continue
+        try:
+            found = checkpoint.read(path)
+        except UserError as error:
+            damaged.append(str(error))
+            continue
+        if damaged:
+            print(f"{damaged[0]}; going on from {path.name} instead")
+        return found
+    if damaged:
+        raise UserError(f"{damaged[0]}; {folder.path} holds no whole checkpoint to go on from")
+    raise UserError(f"{folder.path} holds no checkpoint to go on from (no checkpoints/{checkpoint.LAST})")
+
+
+def _typed_leaves(config: TrainConfig, typed: Mapping[str, Any]) -> dict[str, Any]:
+    """What was typed about the experiment, key by key: a group stands for all keys of its choice."""
+    stated = plain(experiment_of(config))
+    if "experiment" in typed:
+        return dict(_leaves(stated))
+    leaves: dict[str, Any] = {}
+    for key in typed:
+        if key.split(".")[0] in stated:
+            value = _look_up(stated, key)
+            leaves.update(_leaves(value, key) if isinstance(value, Mapping) else {key: value})
+    return leaves
+
+
+def _leaves(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in section.items():
+        key = f"{prefix}.{name}" if prefix else name
+        if isinstance(value, Mapping):
+            yield from _leaves(value, key)
+        else:
+            yield key, value
+
+
+def _look_up(data: Mapping[str, Any], key: str) -> Any:
+    value: Any = data
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def _put(data: dict[str, Any], key: str, value: Any) -> None:
+    *sections, name = key.split(".")
+    for section in sections:
+        data = data[section]
+    data[name] = value
+
+
+def experiment_of(config: TrainConfig) -> Experiment:
+    """The part of a training configuration that a checkpoint carries."""
+    return Experiment(**{f.name: getattr(config, f.name) for f in dataclasses.fields(Experiment)})

@@ -1,0 +1,136 @@
+"""A training command from beginning to end: check, make the run folder, train, score, report."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Column, Table
+
+from minitrans import run
+from minitrans.checkpoint import Checkpoint
+from minitrans.config import TrainConfig, plain
+from minitrans.errors import UserError
+from minitrans.model.parameters import parameter_table
+from minitrans.run import RunFolder
+from minitrans.training import finish, precision
+from minitrans.training.fit import fit
+from minitrans.training.prepare import Material, prepare
+from minitrans.training.resume import continuation
+
+
+def start(config: TrainConfig, typed: Mapping[str, Any]) -> None:
+    """Begin a new run.
+
+    Parameters
+    ----------
+    config
+        The configuration.
+    typed
+        What the user typed of it, for the folder's name.
+
+    Raises
+    ------
+    UserError
+        Anything wrong with the input, before a folder is made.
+    """
+    console = Console()
+    if config.run_dir:
+        run.refuse_used(run.RunFolder.of(config.run_dir).path)
+    if config.schedule.get("kind") == "noam" and "optimizer.lr" in typed:
+        raise UserError(
+            "optimizer.lr means nothing with schedule=noam, whose peak is "
+            "schedule.factor / sqrt(d_model x warmup_updates); set schedule.factor, or use schedule=inverse_sqrt"
+        )
+    _use_threads(config)
+    material = prepare(config)
+    _announce(console, config, material)
+    folder = run.create(config.run_dir, str(typed.get("experiment", "")), *_words(config))
+    with run.locked(folder):
+        run.write_config(folder, plain(config))
+        run.write_json(folder.path / "provenance.json", run.provenance(config.seed, material.source.hashes()))
+        material.tokenizers.save(folder.path)
+        _train_and_score(console, config, folder, material, None)
+
+
+def go_on(config: TrainConfig, typed: Mapping[str, Any]) -> None:
+    """Go on with the run that ``resume=`` names.
+
+    Raises
+    ------
+    UserError
+        Nothing to go on from, or settings that would make it another experiment.
+    """
+    console = Console()
+    going_on = continuation(config, typed)
+    if going_on.start.progress.update >= going_on.config.training.max_updates:
+        console.print(
+            f"{going_on.folder.path} is finished: {going_on.start.progress.update} updates are made."
+        )
+        return
+    _use_threads(going_on.config)
+    material = prepare(going_on.config, going_on.start.tokenizers)
+    _announce(console, going_on.config, material)
+    console.print(str(going_on), highlight=False, soft_wrap=True)
+    folder = run.open_or_create(going_on.folder)
+    with run.locked(folder):
+        run.write_config(folder, plain(going_on.config))
+        _train_and_score(console, going_on.config, folder, material, going_on.start)
+
+
+def _train_and_score(
+    console: Console, config: TrainConfig, folder: RunFolder, material: Material, begin: Checkpoint | None
+) -> None:
+    started = time.perf_counter()
+    outcome = fit(config, folder, material, begin)
+    if outcome.interrupted_by is not None:
+        raise UserError(
+            f"stopped by {outcome.interrupted_by} after update {outcome.updates}, which is saved; "
+            f"go on with resume={folder.path}"
+        )
+    seconds = time.perf_counter() - started
+    console.print(f"Trained {outcome.updates:,} updates in {seconds / 60:.1f} minutes.", highlight=False)
+    cards = finish.finish(config, folder, material.source)
+    finish.report(folder, cards, console)
+
+
+def _use_threads(config: TrainConfig) -> None:
+    if config.threads:
+        torch.set_num_threads(config.threads)
+
+
+def _words(config: TrainConfig) -> tuple[str, ...]:
+    """What tells this run from others, for its folder's name."""
+    model = config.model
+    return (
+        f"{config.data.get('src', '')}-{config.data.get('tgt', '')}",
+        f"{model.num_encoder_layers}x{model.d_model}",
+        f"seed{config.seed}",
+    )
+
+
+def _announce(console: Console, config: TrainConfig, material: Material) -> None:
+    """A few lines on what is about to be trained on what."""
+    _, reason = precision.choose(config.trainer.precision, config.trainer.accelerator)
+    src, tgt = material.tokenizers.src, material.tokenizers.tgt
+    vocabulary = (
+        f"{src.vocab_size:,} joint"
+        if material.tokenizers.joint
+        else f"{src.vocab_size:,} + {tgt.vocab_size:,}"
+    )
+    per_epoch = len(material.run_plan.first_epoch)
+    rows = parameter_table(material.model)
+    table = Table("side", "part", Column("parameters", justify="right"), Column("share", justify="right"))
+    for row in rows:
+        table.add_row(row.side, row.part, f"{row.count:,}", f"{row.share:.1%}")
+    console.print(table)
+    parameters = sum(row.count for row in rows)
+    console.print(str(material.cleaning), highlight=False)
+    console.print(
+        f"{len(material.train):,} training and {len(material.valid):,} validation pairs · "
+        f"vocabulary {vocabulary} · {per_epoch:,} updates an epoch, {material.run_plan.total:,} in all\n"
+        f"{parameters:,} parameters · peak rate {material.schedule.lr:g} · "
+        f"{torch.get_num_threads()} threads · {reason}",
+        highlight=False,
+    )
