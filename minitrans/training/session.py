@@ -41,7 +41,7 @@ def start(config: TrainConfig, typed: Mapping[str, Any]) -> None:
     if config.schedule.get("kind") == "noam" and "optimizer.lr" in typed:
         raise UserError(
             "optimizer.lr means nothing with schedule=noam, whose peak is "
-            "schedule.factor / sqrt(d_model x warmup_updates); set schedule.factor, or use schedule=inverse_sqrt"
+            "schedule.factor / sqrt(d_model x warmup_updates); set that, or use schedule=inverse_sqrt"
         )
     _use_threads(config)
     material = prepare(config)

@@ -115,6 +115,34 @@ def test_a_hypothesis_wins_only_when_no_unfinished_one_can_beat_it(
     assert best.finished
 
 
+def test_a_hypothesis_that_wins_only_when_it_is_much_longer_is_waited_for() -> None:
+    """aaaa has -2 / 5 = -0.4. Then b...b has -2.6, or -0.433 with the next token and the end, but -0.217 at last."""
+
+    def logits_of(src: int, prefix: Prefix) -> list[float]:
+        if prefix == (START,):
+            return [math.log(1 - math.exp(-2.0) - math.exp(-2.6)), -math.inf, -math.inf, -2.0, -2.6]
+        length = {A: 4, B: 11}[prefix[1]]
+        return logs(end=1.0) if len(prefix) == length + 1 else logs(**{"a" if prefix[1] == A else "b": 1.0})
+
+    config = SearchConfig(beam_size=2, length_penalty="exponent", alpha=1.0)
+    (best,) = run(PrefixModel(logits_of), [[5, END]], config)
+    assert best.tokens == (B,) * 11
+    assert best.score == pytest.approx(-2.6 / 12)
+
+
+def test_a_negative_alpha_waits_for_the_next_length() -> None:
+    """Nothing has -3 x 1; a has -1 x 2, though -1 x 13 at the longest length."""
+
+    def logits_of(src: int, prefix: Prefix) -> list[float]:
+        first = [math.log(1 - math.exp(-3.0) - math.exp(-1.0)), -math.inf, -3.0, -1.0, -math.inf]
+        return first if prefix == (START,) else logs(end=1.0)
+
+    config = SearchConfig(beam_size=2, length_penalty="exponent", alpha=-1.0)
+    (best,) = run(PrefixModel(logits_of), [[5, END]], config)
+    assert best.tokens == (A,)
+    assert best.score == pytest.approx(-2.0)
+
+
 @pytest.mark.parametrize("penalty", PENALTIES)
 def test_a_beam_of_one_is_greedy_under_every_penalty(penalty: str) -> None:
     """Ending (0.5) is likelier than b (0.3), but a longer hypothesis would win by its mean."""
