@@ -116,7 +116,7 @@ def test_a_hypothesis_wins_only_when_no_unfinished_one_can_beat_it(
 
 
 def test_a_hypothesis_that_wins_only_when_it_is_much_longer_is_waited_for() -> None:
-    """aaaa has -2 / 5 = -0.4. Then b...b has -2.6, or -0.433 with the next token and the end, but -0.217 at last."""
+    """aaaa has -2 / 5. By then bbbb has -2.6, at most -2.6 / 6 one token later, but -2.6 / 12 in the end."""
 
     def logits_of(src: int, prefix: Prefix) -> list[float]:
         if prefix == (START,):
