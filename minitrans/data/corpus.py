@@ -83,8 +83,7 @@ def read_corpus(name: str, reader: Reader) -> Corpus:
     for file in reader.files:
         require_file(file)
     hashes = {str(file): hash_file(file) for file in reader.files}
-    columns = [getattr(reader, "src_column", ""), getattr(reader, "tgt_column", "")]
-    ingredients = [type(reader).__name__, columns, list(hashes.values())]
+    ingredients = [type(reader).__name__, reader.columns, list(hashes.values())]
     return Corpus(name, _mapped(name, reader, ingredients), hashes, hash_plain(ingredients))
 
 

@@ -32,6 +32,10 @@ class Reader(Protocol):
     def files(self) -> tuple[Path, ...]:
         """Every file that is read."""
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the source's and the target's column, where the format names columns."""
+
     def __iter__(self) -> Iterator[Pair]: ...
 
 
@@ -89,6 +93,10 @@ class TextPair:
     def files(self) -> tuple[Path, ...]:
         return (self.src, self.tgt)
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return ()
+
     def __iter__(self) -> Iterator[Pair]:
         require_file(self.src)
         require_file(self.tgt)
@@ -117,6 +125,10 @@ class TabSeparated:
     def files(self) -> tuple[Path, ...]:
         return (self.path,)
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return ()
+
     def __iter__(self) -> Iterator[Pair]:
         for number, line in enumerate(read_lines(self.path), start=1):
             cells = line.split("\t")
@@ -143,6 +155,10 @@ class JsonLines:
     def files(self) -> tuple[Path, ...]:
         return (self.path,)
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.src_column, self.tgt_column)
+
     def __iter__(self) -> Iterator[Pair]:
         for number, line in enumerate(read_lines(self.path), start=1):
             where = f"{self.path}, line {number}"
@@ -165,20 +181,24 @@ class Parquet:
     def files(self) -> tuple[Path, ...]:
         return (self.path,)
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.src_column, self.tgt_column)
+
     def __iter__(self) -> Iterator[Pair]:
         require_file(self.path)
         try:
             table = pyarrow.parquet.ParquetFile(self.path)
         except pyarrow.ArrowInvalid as error:
             raise UserError(f"{self.path} is not a Parquet file: {error}") from None
-        columns = sorted({column.split(".")[0] for column in (self.src_column, self.tgt_column)})
-        for column in columns:
+        tops = sorted({column.split(".")[0] for column in self.columns})
+        for column in tops:
             if column not in table.schema_arrow.names:
                 raise UserError(
                     f'{self.path} has no column "{column}"{nearest(column, table.schema_arrow.names)}'
                 )
         row = 0
-        for batch in table.iter_batches(columns=columns):
+        for batch in table.iter_batches(columns=tops):
             for record in batch.to_pylist():
                 row += 1
                 where = f"{self.path}, row {row}"

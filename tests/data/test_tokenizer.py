@@ -84,6 +84,9 @@ class TestRoundTrip:
             expected = expected.replace(UNKNOWN_SIGN * 2, UNKNOWN_SIGN)
         assert round_trip(TRAINED[kind], text) == expected
 
+    def test_a_run_of_unknown_characters_is_one_id(self):
+        assert TRAINED["bpe"].encode(["Hundλλλ"])[0].count(UNKNOWN_ID) == 1
+
     @pytest.mark.parametrize(
         ("kind", "expected"),
         [("bpe", "⁇ Hund"), ("byte_bpe", "狗 Hund"), ("word", "⁇ Hund"), ("char", "⁇ Hund")],
