@@ -92,9 +92,9 @@ class TokenizerConfig:
     """How text becomes entries of the vocabulary."""
 
     kind: str = _doc(
-        "bpe, byte_bpe, unigram, word or char",
+        "bpe, byte_bpe, word or char",
         "bpe",
-        choices=("bpe", "byte_bpe", "unigram", "word", "char"),
+        choices=("bpe", "byte_bpe", "word", "char"),
     )
     vocab_size: int = _doc("entries, the special ones counted", 8000, low=1)
     joint: bool = _doc("one vocabulary for both sides", True)

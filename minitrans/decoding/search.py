@@ -11,7 +11,7 @@ best. Greedy search is a beam of 1. A sentence is done when
 * or, greedy, ending was the best continuation.
 
 Finished sentences leave the batch. A sentence's limits depend on that sentence alone, and so does its result.
-A beam at least as wide as the number of unfinished hypotheses makes the search exhaustive.
+A beam wider than the number of unfinished hypotheses that there can be makes the search exhaustive.
 
 Letters: B sentences still searched, W hypotheses in each one's beam (1 at the start, then at most k),
 k ``beam_size``, C = min(k, N) continuations looked at, S source length, t tokens so far, D d_model,
@@ -95,7 +95,7 @@ class _Extended:
     """All that one step can do to a beam."""
 
     ends: Tensor  # (B, W) log-probability of each hypothesis with the end token
-    chosen: Tensor  # (B, W) bool: the end is among the k best continuations
+    chosen: Tensor  # (B, W) bool: fewer than k unfinished continuations are better than the end
     forced: Tensor  # (B, 1) bool: the length limit leaves nothing but the end
     log_prob: Tensor  # (B, W') the best unfinished continuations, best first; W' = min(k, W * C)
     parent: Tensor  # (B, W') which hypothesis each one extends
@@ -199,7 +199,7 @@ def _extend(beam: _Beam, logits: Tensor, beam_size: int) -> _Extended:
     at_limit = (beam.limit == t).unsqueeze(-1)  # (B, 1)
     return _Extended(
         ends=ends,
-        chosen=ends >= log_prob[:, -1:],  # fewer than k unfinished ones are better (or there are no k: -inf)
+        chosen=ends >= log_prob[:, -1:],  # the k-th best unfinished one; -inf where there are no k
         forced=at_limit,
         log_prob=log_prob.masked_fill(at_limit, NEVER),
         parent=index // num_best,

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from minitrans.data.toy.generate import SEED, write
+from minitrans.data.toy.generate import SEED, corpus, write
 
 
 def main() -> None:
@@ -12,7 +12,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where the files go")
     parser.add_argument("--seed", type=int, default=SEED, help=f"another corpus (default {SEED})")
     arguments = parser.parse_args()
-    write(arguments.out, arguments.seed)
+    write(arguments.out, corpus(arguments.seed))
     print(f"wrote the toy corpus (seed {arguments.seed}) to {arguments.out}")
 
 

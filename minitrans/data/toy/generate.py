@@ -145,11 +145,11 @@ def tokens(text: str) -> list[str]:
     return text.lower().replace(",", "").rstrip(".?").split()
 
 
-def write(folder: Path, seed: int = SEED) -> None:
+def write(folder: Path, splits: dict[str, list[Example]]) -> None:
     """Write every split into a folder: ``.en``, ``.de``, ``.depth``, ``.kind`` and ``SHA256SUMS``."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for name, pairs in corpus(seed).items():
+    for name, pairs in splits.items():
         columns = {"en": [pair.en for pair in pairs], "de": [pair.de for pair in pairs]}
         if name != "train":
             columns["depth"] = [str(pair.depth) for pair in pairs]

@@ -127,7 +127,7 @@ def _complement(clause: Clause) -> list[str]:
 
 
 def _subject(clause: Clause) -> list[str]:
-    return _phrase(clause.subject, "nom")
+    return noun_phrase(clause.subject, "nom")
 
 
 def _middle(clause: Clause, without: str = "") -> list[str]:
@@ -142,7 +142,7 @@ def _middle(clause: Clause, without: str = "") -> list[str]:
     elif object_:
         case = _OBJECT_CASES[clause.verb.frame]
         if clause.negation == "kein" and isinstance(object_, Phrase):
-            noun_objects += _noun_phrase(object_, case, Determiner("no"))
+            noun_objects += _full_phrase(object_, case, Determiner("no"))
         else:
             pronoun_objects += _filled_phrase(object_, case, pronoun=True)
             noun_objects += _filled_phrase(object_, case, pronoun=False)
@@ -163,23 +163,23 @@ def _filled_phrase(phrase: NounPhrase | None, case: str, *, pronoun: bool) -> li
     """A phrase if there is one and it is a pronoun or not, as asked."""
     if phrase is None or isinstance(phrase, Personal) != pronoun:
         return []
-    return _phrase(phrase, case)
+    return noun_phrase(phrase, case)
 
 
-def _phrase(phrase: NounPhrase, case: str) -> list[str]:
+def noun_phrase(phrase: NounPhrase, case: str) -> list[str]:
     """A noun phrase in a case, relative clause and its commas included."""
     if isinstance(phrase, Personal):
         return [morphology.pronoun_form(phrase.entry, case)]
     if isinstance(phrase, Named):
         return [phrase.word.de]
     if isinstance(phrase, Both):
-        return [*_phrase(phrase.first, case), "und", *_phrase(phrase.second, case)]
+        return [*noun_phrase(phrase.first, case), "und", *noun_phrase(phrase.second, case)]
     if isinstance(phrase, Gap):
         return [morphology.RELATIVE[case, morphology.slot(phrase.noun, phrase.number)]]
-    return _noun_phrase(phrase, case, phrase.determiner)
+    return _full_phrase(phrase, case, phrase.determiner)
 
 
-def _noun_phrase(phrase: Phrase, case: str, determiner: Determiner) -> list[str]:
+def _full_phrase(phrase: Phrase, case: str, determiner: Determiner) -> list[str]:
     """Determiner, number, adjectives, noun, attribute, relative clause."""
     where = morphology.slot(phrase.noun, phrase.number)
     pattern = "weak" if determiner.kind in _WEAK_AFTER else "strong"
@@ -212,7 +212,7 @@ def _determiner(determiner: Determiner, case: str, where: str) -> str:
 
 def _attribute(attribute: Attribute) -> list[str]:
     if attribute.preposition is None:
-        return _phrase(attribute.phrase, "gen")
+        return noun_phrase(attribute.phrase, "gen")
     return _prepositional(attribute.preposition, attribute.phrase)
 
 
@@ -222,7 +222,7 @@ def _place(place: Place) -> list[str]:
 
 def _prepositional(preposition: Preposition, phrase: NounPhrase) -> list[str]:
     """Preposition and phrase, contracted with a definite article (*im*, *zur*)."""
-    words = _phrase(phrase, preposition.case)
+    words = noun_phrase(phrase, preposition.case)
     if isinstance(phrase, Phrase) and phrase.determiner.kind == "the":
         return [*morphology.contracted(preposition, words[0]).split(), *words[1:]]
     return [preposition.de, *words]
@@ -238,7 +238,7 @@ def _relative(clause: Clause) -> list[str]:
         raise ValueError("a relative clause needs the part that it puts first")
     if clause.verb.preposition:
         return [*_prepositional(clause.verb.preposition, clause.object), *_verb_final(clause)]
-    return [*_phrase(clause.object, _OBJECT_CASES[clause.verb.frame]), *_verb_final(clause)]
+    return [*noun_phrase(clause.object, _OBJECT_CASES[clause.verb.frame]), *_verb_final(clause)]
 
 
 def _time(time: Time) -> list[str]:
