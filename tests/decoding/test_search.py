@@ -115,19 +115,19 @@ def test_a_hypothesis_wins_only_when_no_unfinished_one_can_beat_it(
     assert best.finished
 
 
-def test_a_hypothesis_that_wins_only_when_it_is_much_longer_is_waited_for() -> None:
-    """aaaa has -2 / 5. By then bbbb has -2.6, at most -2.6 / 6 one token later, but -2.6 / 12 in the end."""
+def test_a_hypothesis_that_wins_only_at_the_longest_length_is_waited_for() -> None:
+    """aaaa has -1.15 / 5. By then bbbb has -2.6, at most -2.6 / 6 one token later, but -2.6 / 12 in the end."""
 
     def logits_of(src: int, prefix: Prefix) -> list[float]:
         if prefix == (START,):
-            return [math.log(1 - math.exp(-2.0) - math.exp(-2.6)), -math.inf, -math.inf, -2.0, -2.6]
+            return [math.log(1 - math.exp(-1.15) - math.exp(-2.6)), -math.inf, -math.inf, -1.15, -2.6]
         length = {A: 4, B: 11}[prefix[1]]
         return logs(end=1.0) if len(prefix) == length + 1 else logs(**{"a" if prefix[1] == A else "b": 1.0})
 
-    config = SearchConfig(beam_size=2, length_penalty="exponent", alpha=1.0)
+    config = SearchConfig(beam_size=2, length_penalty="exponent", alpha=1.0, max_length=11)
     (best,) = run(PrefixModel(logits_of), [[5, END]], config)
     assert best.tokens == (B,) * 11
-    assert best.score == pytest.approx(-2.6 / 12)
+    assert best.score == pytest.approx(-2.6 / 12)  # with -2.6 / 11 it would lose
 
 
 def test_a_negative_alpha_waits_for_the_next_length() -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -178,6 +179,20 @@ def test_a_bad_line_of_standard_input_is_named_by_its_number() -> None:
     assert next(blocks) == ["one", "two"]
     with pytest.raises(UserError, match="standard input, line 4 is not UTF-8"):
         next(blocks)
+
+
+def test_lines_of_standard_input_are_counted_from_its_start(
+    call: Callable[..., int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    short = write_checkpoint(tmp_path / "short.ckpt", {"kind": "learned", "max_length": 16})
+    pipe = Pieces(b"abc\nca\n", b"b\n" + b"a" * 20 + b"\n")
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=pipe))
+    assert call("output=out.txt", checkpoint=short) == 2
+    assert "standard input, line 4 has 20 tokens" in capfd.readouterr().err
+    assert os.listdir() == ["short.ckpt"]
 
 
 def start(checkpoint: Path, folder: Path) -> "subprocess.Popen[bytes]":

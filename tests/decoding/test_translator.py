@@ -131,6 +131,8 @@ def test_a_line_too_long_for_learned_positions_is_named_before_any_work(tokenize
     model.encode = None  # type: ignore[assignment]  # any work would fail
     with pytest.raises(UserError, match=r"^in\.txt, line 2 has 20 tokens .* positions for 16 at most"):
         translator.translate(THREE, name="in.txt")
+    with pytest.raises(UserError, match="line 1 has 16 tokens and the end token"):
+        translator.translate(["abcabcabcabcabca"])
     with pytest.raises(UserError, match="line 12 has 20 tokens"):
         translator.translate(THREE, first_line=11)
 
