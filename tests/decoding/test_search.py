@@ -116,7 +116,7 @@ def test_a_hypothesis_wins_only_when_no_unfinished_one_can_beat_it(
 
 
 def test_a_hypothesis_that_wins_only_at_the_longest_length_is_waited_for() -> None:
-    """aaaa has -1.15 / 5. By then bbbb has -2.6, at most -2.6 / 6 one token later, but -2.6 / 12 in the end."""
+    """aaaa has -1.15 / 5. By then bbbb has -2.6: at most -2.6 / 6 one token later, -2.6 / 12 in the end."""
 
     def logits_of(src: int, prefix: Prefix) -> list[float]:
         if prefix == (START,):
