@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from minitrans.data import bundled
 from minitrans.data.toy import english, generate, german, lexicon, toy_root
 from minitrans.data.toy.__main__ import main
 from minitrans.data.toy.generate import DEEPER, FEWEST, HELD_OUT, SIZES, Example, corpus, tokens
@@ -192,3 +193,17 @@ def test_draws_are_the_same_on_any_python() -> None:
     assert draws.weighted({"x": 8, "y": 1, "z": 1}) == "y"
     assert not draws.chance(0.7)
     assert draws.chance(0.3)
+
+
+def test_bundled_folders_are_found_in_a_checkout_and_in_an_installed_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert bundled.bundled("data/toy") == toy_root()
+    package = tmp_path / "minitrans"
+    (tmp_path / "conf").mkdir()
+    monkeypatch.setattr(bundled, "_PACKAGE", package)
+    assert bundled.bundled("conf") == tmp_path / "conf"
+    (package / "_bundled" / "conf").mkdir(parents=True)
+    assert bundled.bundled("conf") == package / "_bundled" / "conf"
+    with pytest.raises(FileNotFoundError, match="data/toy is missing from this installation"):
+        bundled.bundled("data/toy")

@@ -10,6 +10,7 @@ English order leaves some attachments open, so the grammar never draws the secon
 - *and* joins phrases or main clauses, never both in one sentence.
 """
 
+import dataclasses
 import random
 from collections.abc import Sequence
 from typing import TypeVar
@@ -164,8 +165,8 @@ class Sampler:
         place = self._place_preposition(verb, context, gap if role == "place" else None)
         bearer = self._bearer(verb, role, place is not None, context, levels)
         below = {part: levels if part == bearer else 0 for part in ("subject", "object", "place")}
-        if levels == 1 and context == "main" and role == "" and self._draw.chance(0.1):
-            below["subject"] = 1
+        if levels == 1 and context == "main" and self._draw.chance(0.1):
+            below["subject"] = 1  # now and then two relative clauses side by side
         filled = self._whose(gap, verb, role) if gap and whose else gap
         subject = filled if role == "subject" and filled else self._subject(verb, below["subject"])
         recipient = self._recipient(subject) if frame == "ditransitive" else None
@@ -232,21 +233,14 @@ class Sampler:
         manner = None
         if open_end and negation != "kein" and clause.verb.manners and self._draw.chance(0.3):
             manner = self._draw.one([word for word in lexicon.MANNERS if word.uses & clause.verb.manners])
-        return Clause(
-            clause.verb,
-            clause.tense,
-            clause.subject,
-            clause.object,
-            clause.recipient,
-            clause.place,
-            predicate,
-            clause.complement,
-            clause.modal,
-            negation,
-            time,
-            frequency,
-            manner,
-            role,
+        return dataclasses.replace(
+            clause,
+            predicate=predicate,
+            negation=negation,
+            time=time,
+            frequency=frequency,
+            manner=manner,
+            relativised=role,
         )
 
     def _tense(self, context: str, past: bool, verb: Verb) -> tuple[str, lexicon.Modal | None]:
