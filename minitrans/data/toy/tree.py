@@ -4,7 +4,6 @@ Both languages are written from one tree (:mod:`minitrans.data.toy.english`,
 :mod:`minitrans.data.toy.german`), which makes the grammar synchronous.
 """
 
-import dataclasses
 from dataclasses import dataclass
 
 from minitrans.data.toy.lexicon import Adjective, Adverb, Conjunction, Modal, Noun, Preposition, Verb, Word
@@ -150,8 +149,7 @@ Node = Sentence | Clause | NounPhrase | Attribute | Place
 
 def parts(node: Node) -> list[tuple[str, Node]]:
     """The trees right below a node, each with the name of its field."""
-    named = [(entry.name, getattr(node, entry.name)) for entry in dataclasses.fields(node)]
-    return [(name, value) for name, value in named if isinstance(value, Node)]
+    return [(name, value) for name, value in vars(node).items() if isinstance(value, Node)]
 
 
 def depth(node: Node) -> int:
