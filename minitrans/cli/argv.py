@@ -260,10 +260,7 @@ def _unknown_key(key: str, value: str, words: Words) -> str:
 
 def _belongs_to_training(key: str, top: str, words: Words) -> str:
     if top in FIXED:
-        return (
-            f"{key} cannot be given to {words.command}: the checkpoint fixes it "
-            "(two models that differ in it have identical tensors)"
-        )
+        return f"{key} cannot be given to {words.command}: the checkpoint fixes it; leave it out"
     return f"{key} is a key of train, not of {words.command}; leave it out"
 
 

@@ -32,6 +32,7 @@ def evaluate(composed: Composed[EvaluateConfig]) -> None:
     folder = output_folder(config, loaded.path, translator.search.beam_size)
     source = data_source(loaded, config, composed.typed)
     corpus = source.load(config.split)
+    corpus.require_text()
     with progress_bar(len(corpus)) as progress:
         card = evaluate_split(translator, corpus, source.bleu_tokenize, progress)
     write_results(folder, card, loaded.path)

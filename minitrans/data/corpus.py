@@ -71,6 +71,14 @@ class Corpus:
         """The files, for sentences such as errors."""
         return " and ".join(self.hashes)
 
+    def require_text(self) -> None:
+        """Refuse a split in which no pair has text on both sides."""
+        if not any(src.strip() and tgt.strip() for src, tgt in zip(self.src, self.tgt, strict=True)):
+            raise UserError(
+                f"each of the {len(self)} pairs of {self.origin} (the {self.name} split) has an empty side; "
+                "give pairs with text on both sides"
+            )
+
 
 def read_corpus(name: str, reader: Reader) -> Corpus:
     """Read a split, or take it from the cache if these very bytes were read before.
@@ -84,10 +92,13 @@ def read_corpus(name: str, reader: Reader) -> Corpus:
         require_file(file)
     hashes = {str(file): hash_file(file) for file in reader.files}
     ingredients = [type(reader).__name__, reader.columns, list(hashes.values())]
-    return Corpus(name, _mapped(name, reader, ingredients), hashes, hash_plain(ingredients))
+    rows = _mapped(name, " and ".join(hashes), reader, ingredients)
+    return Corpus(name, rows, hashes, hash_plain(ingredients))
 
 
-def _mapped(name: str, pairs: "Reader | Iterator[Pair]", ingredients: list[Any]) -> datasets.Dataset:
+def _mapped(
+    name: str, origin: str, pairs: "Reader | Iterator[Pair]", ingredients: list[Any]
+) -> datasets.Dataset:
     """The pairs as a memory-mapped table."""
 
     def make(folder: Path) -> None:
@@ -96,7 +107,7 @@ def _mapped(name: str, pairs: "Reader | Iterator[Pair]", ingredients: list[Any])
     entry = cached("corpus", ingredients, make)
     rows = datasets.Dataset.from_file(str(entry / "pairs.arrow"))
     if len(rows) == 0:
-        raise UserError(f"the {name} split holds no pair of sentences")
+        raise UserError(f"{origin} (the {name} split) holds no pair of sentences; give one that does")
     return rows
 
 
@@ -211,7 +222,7 @@ class TextFolder(Source):
         if self.root:
             root = Path(self.root).expanduser()
             if not root.is_dir():
-                raise UserError(f"data.root={self.root} is not a folder")
+                raise UserError(f"data.root={self.root} is not a folder; check the path")
             return root
         if self.bundled:
             return bundled(self.bundled)
@@ -350,7 +361,7 @@ class Hub(Source):
         for pair in self._pairs(rows, origin):
             digest.update(json.dumps(pair).encode())
         content = digest.hexdigest()
-        mapped = _mapped(split, self._pairs(rows, origin), ["Hub", content])
+        mapped = _mapped(split, origin, self._pairs(rows, origin), ["Hub", content])
         return Corpus(split, mapped, {origin: content}, content)
 
     def _rows(self, split: str) -> datasets.Dataset:

@@ -79,7 +79,7 @@ def require_file(path: Path) -> None:
     if path.is_dir():
         raise UserError(f"{path} is a folder where a file is needed")
     if not path.exists():
-        raise UserError(f"{path} does not exist")
+        raise UserError(f"{path} does not exist; check the path")
 
 
 @dataclass(frozen=True)

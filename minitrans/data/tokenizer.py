@@ -286,8 +286,7 @@ class Tokenizers:
         UserError
             No pair has text on both sides, or what :func:`train_tokenizer` refuses.
         """
-        if not any(src.strip() and tgt.strip() for src, tgt in zip(corpus.src, corpus.tgt, strict=True)):
-            raise UserError(f"each of the {len(corpus)} training pairs of {corpus.origin} has an empty side")
+        corpus.require_text()
 
         def make(folder: Path) -> None:
             trained = cls._trained(corpus, config)

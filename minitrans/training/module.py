@@ -154,12 +154,12 @@ class TranslationModule(LightningModule):
         """Stop before a step that would write NaN or infinity into every weight."""
         if math.isfinite(norm):
             return
-        lines = [line + 1 for micro_batch in share.micro_batches for line in micro_batch.lines]
+        lines = sorted(line + 1 for micro_batch in share.micro_batches for line in micro_batch.lines)
         shown = ", ".join(map(str, lines[:20])) + (f" and {len(lines) - 20} more" if len(lines) > 20 else "")
         raise UserError(
             f"the loss or its gradient is {norm} at update {share.update} (training lines {shown}); the "
-            "update was not made and the last checkpoint is good; a lower optimizer.lr, a longer "
-            "schedule.warmup_updates or trainer.precision=fp32 are what usually helps"
+            "update was not made, and the checkpoints already written are good; try a lower optimizer.lr, "
+            "a longer schedule.warmup_updates or trainer.precision=fp32"
         )
 
     def _record(self, share: Share, rate: float, norm: float) -> None:

@@ -22,8 +22,12 @@ def choose(precision: str, accelerator: str) -> tuple[str, str]:
     Raises
     ------
     UserError
-        bf16 on a GPU that has none.
+        A GPU where there is none, or bf16 on a GPU that has none.
     """
+    if accelerator == "gpu" and not torch.cuda.is_available():
+        raise UserError(
+            "trainer.accelerator=gpu, but torch finds no GPU here; use trainer=cpu or trainer=auto"
+        )
     on_gpu = accelerator == "gpu" or (accelerator == "auto" and torch.cuda.is_available())
     if precision == "fp32":
         return "32-true", "fp32"
@@ -31,7 +35,7 @@ def choose(precision: str, accelerator: str) -> tuple[str, str]:
         if torch.cuda.is_bf16_supported():
             return "bf16-mixed", "bf16 activations, fp32 weights"
         if precision == "bf16":
-            raise UserError("this GPU has no bf16; use trainer.precision=fp32")
+            raise UserError("trainer.precision=bf16, but this GPU has no bf16; use trainer.precision=fp32")
         return "32-true", "fp32 (this GPU has no bf16)"
     if precision == "bf16":
         return "bf16-mixed", "bf16 activations, fp32 weights"

@@ -49,15 +49,17 @@ def prepare(config: TrainConfig, tokenizers: Tokenizers | None = None) -> Materi
         Whatever is wrong with data, configuration or both together, before anything is written.
     """
     source = construct(SOURCES, config.data, {}, "data")
-    text = {
-        split: source.load(split) for split in source.splits()
-    }  # every split is read, so that a bad one stops here
+    # every split is read, so that a bad one stops here and not after hours
+    text = {split: source.load(split) for split in source.splits()}
+    for corpus in text.values():
+        corpus.require_text()
     tokenizers = tokenizers or Tokenizers.train(text["train"], config.tokenizer)
     train, cleaning = encode_training(text["train"], tokenizers, config.cleaning)
     valid = encode_corpus(text["valid"], tokenizers)
     model = build_model(config, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
-    for corpus in (train, valid):
-        refuse_beyond_positions(model, corpus)
+    refuse_beyond_positions(model, train, "or leave such pairs out with cleaning.max_tokens")
+    for split in [name for name in text if name != "train"]:
+        refuse_beyond_positions(model, encode_corpus(text[split], tokenizers), "or shorten it")
     settings = config.training
     size = UpdateSize(
         settings.update_tokens, settings.update_sentences, settings.chunk_tokens, settings.accumulate
@@ -83,7 +85,7 @@ def first_batch(run_plan: RunPlan) -> Batch:
     return next(iter(UpdateStream(run_plan, 0, rank=0, world_size=1))).micro_batches[0]
 
 
-def refuse_beyond_positions(model: Transformer, corpus: EncodedCorpus) -> None:
+def refuse_beyond_positions(model: Transformer, corpus: EncodedCorpus, way_out: str) -> None:
     """Stop where a sentence is longer than learned positions go, naming it."""
     sides = (("source", corpus.src.lengths, model.src_limit), ("target", corpus.tgt.lengths, model.tgt_limit))
     for side, lengths, limit in sides:
@@ -92,5 +94,5 @@ def refuse_beyond_positions(model: Transformer, corpus: EncodedCorpus) -> None:
             raise UserError(
                 f"the {side} on line {int(corpus.lines[row]) + 1} of {corpus.origin} has {int(lengths[row])} "
                 f"tokens (end token counted), but position.max_length is {limit}; raise position.max_length, "
-                f"use position=sinusoidal, or leave such training pairs out with cleaning.max_tokens={limit}"
+                f"use position=sinusoidal, {way_out}"
             )

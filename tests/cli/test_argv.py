@@ -190,8 +190,7 @@ def test_what_a_checkpoint_fixes_is_refused_by_name(words: Words, word: str) -> 
     with pytest.raises(UserError) as caught:
         read([word], words)
     assert str(caught.value) == (
-        f"{word.split('=')[0]} cannot be given to {words.command}: the checkpoint fixes it "
-        "(two models that differ in it have identical tensors)"
+        f"{word.split('=')[0]} cannot be given to {words.command}: the checkpoint fixes it; leave it out"
     )
 
 

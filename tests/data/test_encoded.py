@@ -62,7 +62,7 @@ def test_blank_lines_leave_exactly_their_pair_out_of_training(write):
 def test_a_set_of_blank_targets_is_refused(write):
     corpus = load(write, tgt="\n \n\t\n\n")
     with pytest.raises(
-        UserError, match=r"each of the 4 training pairs of .*a\.de and .*a\.en has an empty side"
+        UserError, match=r"each of the 4 pairs of .*a\.de and .*a\.en \(the train split\) has an empty side"
     ):
         Tokenizers.train(corpus, CHARACTERS)
     tokenizers = Tokenizers.train(load(write), CHARACTERS)

@@ -50,7 +50,7 @@ class TestReadLines:
             list(decode_lines([b"f\xfcr\n"], "f"))
 
     def test_a_missing_file_and_a_folder_are_refused(self, tmp_path):
-        with pytest.raises(UserError, match=r"/none does not exist$"):
+        with pytest.raises(UserError, match=r"/none does not exist; check the path$"):
             list(read_lines(tmp_path / "none"))
         with pytest.raises(UserError, match="is a folder where a file is needed"):
             list(read_lines(tmp_path))
