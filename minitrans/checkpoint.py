@@ -11,7 +11,7 @@ import os
 import pickle
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,17 @@ from minitrans.model.transformer import Transformer
 
 FORMAT = 1
 BEST, LAST, AVERAGE = "best.ckpt", "last.ckpt", "average.ckpt"
-_KEYS = {"format", "version", "experiment", "tokenizers", "model", "ema", "optimizer", "progress"}
+_OPTIONAL = (dict, type(None))
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    "format": (int,),
+    "version": (str,),
+    "experiment": (dict,),
+    "tokenizers": (dict,),
+    "model": (dict,),
+    "ema": _OPTIONAL,
+    "optimizer": _OPTIONAL,
+    "progress": (dict,),
+}
 
 
 @dataclass
@@ -39,6 +49,8 @@ class Progress:
     best_value: float | None = None
     best_update: int | None = None
     stale_validations: int = 0
+    window: dict[str, float] = field(default_factory=dict)
+    """Sums over the updates since the last row of ``metrics.csv``, of all processes."""
 
 
 @dataclass(frozen=True)
@@ -153,12 +165,14 @@ def resolve(path: str | Path) -> Path:
     if path.is_file():
         return path
     if not path.exists():
-        raise UserError(f"the checkpoint {path} does not exist")
+        raise UserError(f"the checkpoint {path} does not exist; give a .ckpt file or a run folder")
     for name in (BEST, LAST):
         for folder in (path / "checkpoints", path):
             if (folder / name).is_file():
                 return folder / name
-    raise UserError(f"{path} holds no checkpoints/{BEST} and no checkpoints/{LAST}; it is not a run folder")
+    raise UserError(
+        f"{path} holds no checkpoints/{BEST} and no checkpoints/{LAST}; give a .ckpt file or a run folder"
+    )
 
 
 def read(path: str | Path) -> Checkpoint:
@@ -171,10 +185,7 @@ def read(path: str | Path) -> Checkpoint:
     """
     path = resolve(path)
     content = _read_plain(path)
-    if not isinstance(content, dict) or not content.keys() >= _KEYS:
-        raise UserError(f"{path} is not a checkpoint of minitrans")
-    if content["format"] != FORMAT:
-        raise UserError(f"{path} has the checkpoint format {content['format']}; this version reads {FORMAT}")
+    _check_kinds(content, path)
     source = f"the configuration in {path}"
     return Checkpoint(
         path=path,
@@ -183,8 +194,30 @@ def read(path: str | Path) -> Checkpoint:
         model=content["model"],
         ema=content["ema"],
         optimizer=content["optimizer"],
-        progress=Progress(**content["progress"]),
+        progress=parse(Progress, content["progress"], f"the progress in {path}"),
     )
+
+
+def _check_kinds(content: Any, path: Path) -> None:
+    """Refuse plain data that is not a checkpoint's."""
+    if not isinstance(content, dict) or not content.keys() >= _KINDS.keys():
+        raise UserError(f"{path} is not a checkpoint of minitrans; give one that scripts/train.py wrote")
+    for key, kinds in _KINDS.items():
+        if not isinstance(content[key], kinds):
+            raise UserError(
+                f"{path} is not a checkpoint of minitrans: its {key} is of another type; use an older one"
+            )
+    if content["format"] != FORMAT:
+        raise UserError(
+            f"{path} has the checkpoint format {content['format']}, but this version reads {FORMAT}; "
+            f"use version {content['version']} of minitrans, which wrote it"
+        )
+    for weights in (content["model"], content["ema"] or {}):
+        for name, tensor in weights.items():
+            if not isinstance(tensor, Tensor):
+                raise UserError(
+                    f"{path} is not a checkpoint of minitrans: {name} is no tensor; use an older one"
+                )
 
 
 def _read_plain(path: Path) -> Any:
@@ -193,7 +226,10 @@ def _read_plain(path: Path) -> Any:
     except pickle.UnpicklingError as error:
         if not zipfile.is_zipfile(path):
             raise UserError(f"{path} is damaged or is no checkpoint; use an older one") from error
-        raise UserError(f"{path} holds more than plain data and was not opened: it could run code") from error
+        raise UserError(
+            f"{path} holds more than plain data and was not opened, since it could run code; "
+            "use one that scripts/train.py wrote"
+        ) from error
     except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
         raise UserError(f"{path} is damaged (cut short?) and cannot be read; use an older one") from error
 
@@ -202,7 +238,7 @@ def _tokenizers(state: Any, path: Path) -> Tokenizers:
     try:
         return Tokenizers.from_state(state)
     except Exception as error:  # the library raises bare exceptions of its own on damaged text
-        raise UserError(f"{path} holds damaged tokenizers: {error}") from error
+        raise UserError(f"{path} holds damaged tokenizers ({error}); use an older one") from error
 
 
 def load_weights(model: torch.nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
@@ -211,13 +247,14 @@ def load_weights(model: torch.nn.Module, weights: Mapping[str, Tensor], path: Pa
     wrong = sorted(expected.keys() ^ weights.keys())
     if wrong:
         raise UserError(
-            f"{path} does not fit its own configuration: the tensor {wrong[0]} is on one side only"
+            f"{path} does not fit its own configuration: the tensor {wrong[0]} is on one side only; "
+            "use another checkpoint"
         )
     for name, tensor in weights.items():
         if tensor.shape != expected[name].shape:
             raise UserError(
                 f"{path} does not fit its own configuration: {name} has the shape {tuple(tensor.shape)}, "
-                f"not {tuple(expected[name].shape)}"
+                f"not {tuple(expected[name].shape)}; use another checkpoint"
             )
     model.load_state_dict(weights)
 
@@ -225,11 +262,16 @@ def load_weights(model: torch.nn.Module, weights: Mapping[str, Tensor], path: Pa
 def load(path: str | Path, device: str | torch.device = "cpu") -> Loaded:
     """Rebuild the model of a checkpoint from the checkpoint's own configuration, in evaluation mode."""
     checkpoint = read(path)
-    tokenizers = checkpoint.tokenizers
-    model = build_model(checkpoint.experiment, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
+    model = rebuild(checkpoint)
     load_weights(model, checkpoint.weights, checkpoint.path)
     model.to(device).eval()
-    return Loaded(checkpoint.path, checkpoint.experiment, tokenizers, model, checkpoint.progress)
+    return Loaded(checkpoint.path, checkpoint.experiment, checkpoint.tokenizers, model, checkpoint.progress)
+
+
+def rebuild(checkpoint: Checkpoint) -> Transformer:
+    """The model of the checkpoint's own configuration, freshly initialised."""
+    tokenizers = checkpoint.tokenizers
+    return build_model(checkpoint.experiment, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
 
 
 # --------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from minitrans.checkpoint import write_whole
 from minitrans.errors import UserError
 
 _PACKAGES = ("torch", "lightning", "datasets", "tokenizers", "hydra-core", "sacrebleu", "numpy")
-_SECRET = re.compile(r"(?i)(key|token|secret|password)=[^\s]+")
+_SECRET = re.compile(r"(?is)(key|token|secret|password)=.+")
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,12 @@ class RunFolder:
 
 
 def default_name(*words: str) -> str:
-    """A readable, sortable folder name: time of day, then the words that tell the run from others."""
-    return "-".join(
-        [datetime.now().strftime("%Y%m%d-%H%M%S"), *(re.sub(r"[^\w.]+", "_", w) for w in words if w)]
-    )
+    """A readable, sortable folder name: the time, then the words that tell the run from others.
+
+    Letters outside ASCII and signs become ``_``: the name must work in every shell and on every disk.
+    """
+    plain_words = (re.sub(r"[^A-Za-z0-9_.]+", "_", word).strip("_.") for word in words)
+    return "-".join([datetime.now().strftime("%Y%m%d-%H%M%S"), *(word for word in plain_words if word)])
 
 
 def create(run_dir: str, *words: str) -> RunFolder:

@@ -6,10 +6,10 @@ which :mod:`minitrans.training.fit` lists them.
 """
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import asdict, replace
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -22,6 +22,7 @@ from minitrans.config import Experiment, TrainingConfig
 from minitrans.data.stream import Share
 from minitrans.data.tokenizer import Tokenizers
 from minitrans.decoding.translator import evaluating
+from minitrans.errors import UserError
 from minitrans.run import RunFolder
 from minitrans.training.ema import MovingAverage
 from minitrans.training.interruption import Interruption
@@ -193,7 +194,7 @@ class Validate(Callback):
         progress = module.progress
         best = progress.best_value
         better_than = (lambda a, b: a > b) if self.settings.metric == "bleu" else (lambda a, b: a < b)
-        self.improved = value == value and (best is None or better_than(value, best))
+        self.improved = math.isfinite(value) and (best is None or better_than(value, best))
         if self.improved:
             progress.best_value, progress.best_update, progress.stale_validations = value, progress.update, 0
         else:
@@ -235,6 +236,35 @@ class SaveCheckpoints(Callback):
             average,
         )
 
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Make the folder hold what led to the weights that training starts from, and nothing later."""
+        self.interruption.take_over()
+        progress = _module(pl_module).progress
+        has_best = trainer.is_global_zero and self._leave_later_checkpoints(progress)
+        if not trainer.strategy.broadcast(has_best):
+            progress.best_value = progress.best_update = None
+
+    def _leave_later_checkpoints(self, progress: checkpoint.Progress) -> bool:
+        """Remove checkpoints of updates that are to be made again; returns whether the best is still there.
+
+        They are left where a run goes on from an older checkpoint than its last, because that one was named
+        or because the last is damaged. Kept, they would pass for the newest ones, and be averaged.
+        """
+        for partial in self.folder.checkpoints.glob(".*.partial"):  # of a process that was killed
+            partial.unlink()
+        for path in self.folder.steps():
+            if int(path.stem.split("-")[1]) > progress.update:
+                print(f"{path.name} is later than the checkpoint that the run goes on from: removed")
+                path.unlink()
+        best = self.folder.checkpoints / checkpoint.BEST
+        if progress.best_update is not None and self.folder.step(progress.best_update).exists():
+            checkpoint.link(self.folder.step(progress.best_update), best)
+        with contextlib.suppress(UserError):
+            if best.exists() and checkpoint.read(best).progress.update == progress.best_update:
+                return True
+        best.unlink(missing_ok=True)
+        return False
+
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: Share, batch_idx: int
     ) -> None:
@@ -250,6 +280,7 @@ class SaveCheckpoints(Callback):
     def _save(self, trainer: Trainer, module: TranslationModule) -> None:
         model = trainer.strategy.lightning_module_state_dict()
         optimizer = trainer.strategy.optimizer_state(trainer.optimizers[0])
+        window = asdict(_summed(trainer, module.totals))
         if trainer.is_global_zero:
             weights = {name.removeprefix("model."): tensor for name, tensor in model.items()}
             self._write(
@@ -260,16 +291,16 @@ class SaveCheckpoints(Callback):
                     model=weights,
                     ema=self.average.weights if self.average else None,
                     optimizer=optimizer,
-                    progress=replace(module.progress),
+                    progress=replace(module.progress, window=window),
                 )
             )
         trainer.strategy.barrier("checkpoint")
 
     def _write(self, content: Checkpoint) -> None:
         checkpoint.save(content)
-        checkpoint.link(content.path, self.folder.checkpoints / checkpoint.LAST)
         if self.validate.improved:
             checkpoint.link(content.path, self.folder.checkpoints / checkpoint.BEST)
+        checkpoint.link(content.path, self.folder.checkpoints / checkpoint.LAST)
         settings = self.experiment.training
         for old in self.folder.steps()[: -max(settings.keep_last, settings.average_last, 1)]:
             old.unlink()
@@ -311,8 +342,3 @@ class ProgressBar(Callback):
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Give the terminal back."""
         self.bar.stop()
-
-
-def checkpoints_to_average(folder: RunFolder, count: int) -> list[Path]:
-    """The newest ``count`` step checkpoints of a run."""
-    return folder.steps()[-count:]

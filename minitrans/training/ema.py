@@ -30,6 +30,8 @@ class MovingAverage:
         """Move the average towards the weights after update number ``update``."""
         share = 1 - min(self.decay, (1 + update) / (10 + update))
         current = model.state_dict()
+        # the trainer moves the model to its device after the average was made
+        self.weights = {name: average.to(current[name].device) for name, average in self.weights.items()}
         torch._foreach_lerp_(list(self.weights.values()), [current[name] for name in self.weights], share)
 
     def restore(self, weights: dict[str, Tensor]) -> None:

@@ -22,9 +22,22 @@ class Interruption:
         self._old: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> "Interruption":
-        if threading.current_thread() is threading.main_thread():
-            self._old = {number: signal.signal(number, self._request) for number in SIGNALS}
+        self._old = self._install()
         return self
+
+    def take_over(self) -> None:
+        """Put the handlers on top again, once Lightning has put its own on SIGTERM.
+
+        Lightning's leaves after the update by ``SystemExit``, that is with status 0 and without a word, and
+        talks to the other processes from inside the handler, which can block for ever.
+        """
+        self._install()
+
+    def _install(self) -> dict[signal.Signals, object]:
+        """Returns the handlers that were there before."""
+        if threading.current_thread() is not threading.main_thread():
+            return {}
+        return {number: signal.signal(number, self._request) for number in SIGNALS}
 
     def __exit__(self, *exception: object) -> None:
         for number, handler in self._old.items():

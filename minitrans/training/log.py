@@ -2,12 +2,13 @@
 
 import csv
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
 from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
 
+from minitrans.checkpoint import write_whole
 from minitrans.config import LoggerConfig
 from minitrans.run import RunFolder
 
@@ -44,11 +45,9 @@ class MetricsFile:
 
     def __init__(self, path: Path, keep_until: int = 0):
         rows = [row for row in _read(path) if int(row["update"]) <= keep_until]
-        self._file: TextIO = path.open("w", encoding="utf8", newline="")
+        write_whole(path, lambda partial: _write(partial, rows))
+        self._file: TextIO = path.open("a", encoding="utf8", newline="")
         self._writer = csv.DictWriter(self._file, COLUMNS, lineterminator="\n")
-        self._writer.writeheader()
-        self._writer.writerows(rows)
-        self._file.flush()
 
     def write(self, row: Row) -> None:
         """Append one row; columns that it lacks stay empty."""
@@ -64,8 +63,15 @@ def _read(path: Path) -> list[dict[str, str]]:
     if not path.exists():
         return []
     with path.open(encoding="utf8", newline="") as file:
-        # a crash can cut the last row short: it has no line end of its own, so it lacks columns
-        return [row for row in csv.DictReader(file) if None not in row.values()]
+        # a crash can cut the last row short, in the middle of a number too: then it has no line end
+        return list(csv.DictReader(line for line in file if line.endswith("\n")))
+
+
+def _write(path: Path, rows: Sequence[Mapping[str, str]]) -> None:
+    with path.open("w", encoding="utf8", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def _shown(value: float | int | str) -> float | int | str:
@@ -88,6 +94,13 @@ def make_loggers(config: LoggerConfig, folder: RunFolder, run_config: Mapping[st
         logger.experiment.config.update(dict(run_config))
         return [logger]
     return []
+
+
+def close_loggers(loggers: Sequence[Logger]) -> None:
+    """Finish what the loggers write; without it the next run of this process would go into the same one."""
+    for logger in loggers:
+        if isinstance(logger, WandbLogger):
+            logger.experiment.finish()
 
 
 def log_row(loggers: list[Logger], row: Row) -> None:

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from minitrans import checkpoint
 from minitrans.checkpoint import Checkpoint
 from minitrans.config import Experiment, TrainConfig, parse, plain
 from minitrans.errors import UserError
-from minitrans.run import RunFolder
+from minitrans.run import RunFolder, refuse_used
 
 # Settings of an experiment that may change when it goes on: they say how long and how it is watched,
 # not what is learned. Everything in trainer, logger and threads may change too.
@@ -64,7 +66,7 @@ def continuation(config: TrainConfig, typed: Mapping[str, Any]) -> Continuation:
     start, folder = _start(config)
     base = plain(start.experiment)
     changed = {}
-    for key, value in _typed_leaves(config, typed).items():
+    for key, value in _typed_leaves(plain(experiment_of(config)), typed).items():
         old = _look_up(base, key)
         if old == value:
             continue
@@ -75,8 +77,7 @@ def continuation(config: TrainConfig, typed: Mapping[str, Any]) -> Continuation:
             )
         _put(base, key, value)
         changed[key] = (old, value)
-    machine = {f.name: getattr(config, f.name) for f in dataclasses.fields(TrainConfig) if f.name not in base}
-    merged = {**base, **{name: plain(v) if dataclasses.is_dataclass(v) else v for name, v in machine.items()}}
+    merged = {**base, **_machine(config, typed, start.path.resolve().parent.parent / "config.yaml")}
     resumed = parse(TrainConfig, merged, f"the configuration in {start.path}")
     return Continuation(dataclasses.replace(resumed, run_dir=str(folder.path)), folder, start, changed)
 
@@ -91,15 +92,19 @@ def _start(config: TrainConfig) -> tuple[Checkpoint, RunFolder]:
     else:
         folder = path
         start = _newest(RunFolder(path.resolve()))
-    target = Path(config.run_dir) if config.run_dir else folder
     if start.optimizer is None:
         raise UserError(f"{start.path} has no optimizer state (an average of checkpoints?); give another one")
-    return start, RunFolder(target.resolve())
+    # refused here, before anything is written
+    checkpoint.load_weights(checkpoint.rebuild(start), start.model, start.path)
+    if config.run_dir and Path(config.run_dir).resolve() != folder.resolve():
+        refuse_used(Path(config.run_dir))
+        folder = Path(config.run_dir)
+    return start, RunFolder.of(folder)
 
 
 def _newest(folder: RunFolder) -> Checkpoint:
     if not folder.path.exists():
-        raise UserError(f"resume={folder.path} does not exist")
+        raise UserError(f"resume={folder.path} does not exist; give a .ckpt file or a run folder")
     candidates = [folder.checkpoints / checkpoint.LAST, *reversed(folder.steps())]
     damaged = []
     for path in candidates:
@@ -115,12 +120,30 @@ def _newest(folder: RunFolder) -> Checkpoint:
         return found
     if damaged:
         raise UserError(f"{damaged[0]}; {folder.path} holds no whole checkpoint to go on from")
-    raise UserError(f"{folder.path} holds no checkpoint to go on from (no checkpoints/{checkpoint.LAST})")
+    raise UserError(
+        f"{folder.path} holds no checkpoint to go on from (no checkpoints/{checkpoint.LAST}); "
+        "give a .ckpt file or a run folder"
+    )
 
 
-def _typed_leaves(config: TrainConfig, typed: Mapping[str, Any]) -> dict[str, Any]:
-    """What was typed about the experiment, key by key: a group stands for all keys of its choice."""
-    stated = plain(experiment_of(config))
+def _machine(config: TrainConfig, typed: Mapping[str, Any], run_config: Path) -> dict[str, Any]:
+    """Where and on what the run goes on: as it was (its ``config.yaml``), changed by what was typed now.
+
+    The number type belongs here: a run begun in fp32 would else go on in another one unasked.
+    """
+    names = [f.name for f in dataclasses.fields(TrainConfig) if f.name not in plain(experiment_of(config))]
+    now = {name: value for name, value in plain(config).items() if name in names}
+    if not run_config.is_file():
+        return now
+    before = plain(parse(TrainConfig, yaml.safe_load(run_config.read_text(encoding="utf8")), str(run_config)))
+    machine = {name: before[name] for name in names}
+    for key, value in _typed_leaves(now, {**typed, "resume": "", "run_dir": ""}).items():
+        _put(machine, key, value)
+    return machine
+
+
+def _typed_leaves(stated: Mapping[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]:
+    """What was typed of ``stated``, key by key: a group stands for all keys of its choice."""
     if "experiment" in typed:
         return dict(_leaves(stated))
     leaves: dict[str, Any] = {}
