@@ -139,7 +139,7 @@ class Source:
         if not self.src or not self.tgt:
             raise ValueError("data.src and data.tgt must name the two languages")
         if self.src == self.tgt:
-            raise ValueError(f"data.src and data.tgt are both {self.src}")
+            raise ValueError(f"data.src and data.tgt are both {self.src}; name two")
         if self.bleu_tokenize not in BLEU_TOKENIZERS:
             choices = nearest(self.bleu_tokenize, BLEU_TOKENIZERS)
             raise ValueError(f'data.bleu_tokenize cannot be "{self.bleu_tokenize}"{choices}')
