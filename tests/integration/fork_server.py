@@ -5,6 +5,7 @@ folder, environment, standard input and exit status. It only saves the seconds t
 Lightning takes. A job comes in as one line of JSON on standard input, its result goes out as another.
 """
 
+import io
 import json
 import os
 import runpy
@@ -52,7 +53,7 @@ def _become(job: dict[str, Any], stdin: int, out: int, err: int) -> None:
         os.close(0)
         sys.stdin = None  # what Python makes of a closed descriptor
     else:
-        sys.stdin = open(0, encoding="utf-8", closefd=False)
+        sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), encoding="utf-8")
     os.environ.update(job["environment"])
     os.chdir(job["folder"])
     sys.argv = [job["script"], *job["words"]]
