@@ -151,7 +151,7 @@ class RotaryPositions(PositionEncoding):
         super().__init__()
         if d_k % 2:
             raise ValueError(
-                f"pairs of components are turned, so d_k must be even, but it is {d_k}; give another model.d_k"
+                f"pairs of components are turned, so d_k must be even, but it is {d_k}; change model.d_k"
             )
         if base <= 0:
             raise ValueError(f"position.base must be above 0, but it is {base}")

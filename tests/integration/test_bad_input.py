@@ -84,8 +84,9 @@ SMALL_ALPHABET = (
     "set tokenizer.vocab_size to 34 or more, or tokenizer.kind=byte_bpe"
 )
 LONG_PAIR = (
-    "the pair on line 3 of {text}/train.en and {text}/train.de has 8 tokens, more than the 7 of training.KEY; "
-    "raise training.KEY to 8, or leave such pairs out with cleaning.max_tokens=7"
+    "the pair on line 3 of {text}/train.en and {text}/train.de has 8 tokens, "
+    "more than the 7 of training.KEY; raise training.KEY to 8, "
+    "or leave such pairs out with cleaning.max_tokens=7"
 )
 PAST_TABLE = (
     "the {} on line 2 of {{bad}}/{}.en and {{bad}}/{}.de has {} tokens (end token counted), "
