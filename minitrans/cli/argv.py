@@ -6,6 +6,7 @@ reaches Hydra quoted, so that any path and any sentence simply works, and an unk
 refused with the nearest one.
 """
 
+import csv
 import dataclasses
 import difflib
 import re
@@ -208,8 +209,19 @@ def _value(value: str, kind: Kind, multirun: bool) -> str:
     if kind is Kind.VALUE and _is_value(value, multirun):
         return value
     if kind in (Kind.PATHS, Kind.VALUE) and value.startswith("[") and value.endswith("]"):
-        return "[" + ",".join(quote(item.strip()) for item in value[1:-1].split(",")) + "]"
+        return "[" + ",".join(quote(item.strip()) for item in _items(value[1:-1])) + "]"
     return quote(value)
+
+
+def _items(text: str) -> list[str]:
+    """The items of a list, cut at commas; an item in quotes may hold some: ``"a,b.en","a,b.de"``."""
+    opening = re.search(r"""(?:^|,)\s*(['"])""", text)
+    if not opening:
+        return text.split(",")
+    try:
+        return next(csv.reader([text], quotechar=opening[1], skipinitialspace=True))
+    except csv.Error:  # a line feed in a path
+        return text.split(",")
 
 
 def _is_value(value: str, multirun: bool) -> bool:

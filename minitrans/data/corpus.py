@@ -296,7 +296,8 @@ class PairFiles(Source):
         if isinstance(files, list):
             if len(files) != 2:
                 raise UserError(
-                    f"data.{split} lists {len(files)} files where two are needed: source and target"
+                    f"data.{split} lists {len(files)} files where two are needed, source and target; "
+                    "a path with a comma goes in quotes inside the brackets"
                 )
             return TextPair(Path(files[0]).expanduser(), Path(files[1]).expanduser())
         path = Path(files).expanduser()

@@ -60,6 +60,8 @@ def test_any_text_arrives_as_it_was_typed(text: str) -> None:
         ("data.tgt=null", "null"),
         ("data.root=a, b", "a, b"),
         ("data.train=[a b=c.en,/x/目录.de]", ["a b=c.en", "/x/目录.de"]),
+        ("data.train=['a,b.en', \"it's\".de]", ["a,b.en", '"it\'s".de']),
+        ('data.train=["a,b.en", "it\'s.de"]', ["a,b.en", "it's.de"]),
         ("data.train=a,b.tsv", "a,b.tsv"),
         ("data.extra_tests={new:/a/b}", {"new": "/a/b"}),
         ("model.d_ff=a(b,'", "a(b,'"),

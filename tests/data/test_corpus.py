@@ -179,7 +179,7 @@ class TestPairFiles:
         ("train", "message"),
         [
             ("", "data.train names no file: give two text files or one of .tsv, .jsonl, .parquet"),
-            (["a"], "data.train lists 1 files where two are needed: source and target"),
+            (["a"], "data.train lists 1 files where two are needed, source and target; a path with"),
             (
                 "a.de",
                 "data.train=a.de does not end in .tsv, .jsonl, .parquet; two text files are given as a list",
