@@ -135,7 +135,7 @@ def write_pairs(folder: Path, split: str, src: Sequence[str], tgt: Sequence[str]
 def data_words(folder: Path, src: str = "en", tgt: str = "de") -> tuple[str, ...]:
     """What chooses the files of ``folder`` on the command line."""
     splits = (
-        f"data.{split}=[{folder}/{split}.{src},{folder}/{split}.{tgt}]"
+        f"data.{split}=['{folder}/{split}.{src}','{folder}/{split}.{tgt}']"
         for split in ("train", "valid", "test")
     )
     return ("data=pairs", f"data.src={src}", f"data.tgt={tgt}", *splits)

@@ -10,10 +10,11 @@ import json
 import os
 import runpy
 import signal
+import socket
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 SECONDS = 100  # after which a command that hangs is killed
 
@@ -44,6 +45,12 @@ def serve(job: dict[str, Any]) -> dict[str, Any]:
     return {"status": os.waitstatus_to_exitcode(status), **texts}
 
 
+def _no_network(*words: object) -> NoReturn:
+    """A test that asks for the network fails, whatever the machine would have answered."""
+    os.write(2, f"the network was asked for: {words}\n".encode())
+    os._exit(99)
+
+
 def _become(job: dict[str, Any], stdin: int, out: int, err: int) -> None:
     """In the child: run the script as if it had been started so, and end."""
     signal.alarm(SECONDS)
@@ -55,6 +62,8 @@ def _become(job: dict[str, Any], stdin: int, out: int, err: int) -> None:
     else:
         sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), encoding="utf-8")
     os.environ.update(job["environment"])
+    socket.socket.connect = _no_network  # type: ignore[method-assign]
+    socket.getaddrinfo = _no_network
     os.chdir(job["folder"])
     sys.argv = [job["script"], *job["words"]]
     sys.path[0] = str(Path(job["script"]).parent)
