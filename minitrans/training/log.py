@@ -83,15 +83,15 @@ def make_loggers(config: LoggerConfig, folder: RunFolder, run_config: Mapping[st
     if config.kind == "tensorboard":
         return [TensorBoardLogger(save_dir=folder.path, name="tensorboard", version="")]
     if config.kind == "wandb":
-        logger = WandbLogger(
+        logger: Logger = WandbLogger(
             name=folder.path.name,
             save_dir=folder.path,
             project=config.project,
             group=config.group or None,
             offline=config.offline,
             log_model=False,
+            config=dict(run_config),
         )
-        logger.experiment.config.update(dict(run_config))
         return [logger]
     return []
 
