@@ -11,6 +11,13 @@ class UserError(Exception):
     """
 
 
+class StoppedEarlyError(UserError):
+    """A run was asked to end, and has saved what it did; the sentence says how to go on.
+
+    The command line exits with status 130, as after Ctrl-C.
+    """
+
+
 def nearest(name: str, choices: Iterable[str]) -> str:
     """Name the choice most like ``name``.
 

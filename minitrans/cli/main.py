@@ -17,7 +17,7 @@ from minitrans.cli.compose import Composed, compose_line, finish, register, to_p
 from minitrans.cli.help import render
 from minitrans.config import TrainConfig, plain
 from minitrans.data.bundled import bundled
-from minitrans.errors import UserError
+from minitrans.errors import StoppedEarlyError, UserError
 
 C = TypeVar("C")
 
@@ -45,11 +45,15 @@ def run_main(
 
     Returns
     -------
-    The exit status: 0, 2 after a mistake of the user, 130 after Ctrl-C, 141 where the reader of
+    The exit status: 0, 2 after a mistake of the user, 130 after Ctrl-C or where a run was asked to end,
+    141 where the reader of
     standard output has gone.
     """
     try:
         return _run(function, name, schema, sys.argv[1:] if argv is None else argv)
+    except StoppedEarlyError as stop:
+        print(stop, file=sys.stderr)
+        return INTERRUPTED
     except UserError as error:
         _tell(error)
         return USER_ERROR

@@ -6,6 +6,7 @@ there is no sampler state to save, and the number of processes may change in bet
 """
 
 import dataclasses
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -155,4 +156,16 @@ class UpdateStream(IterableDataset[Share]):
 
     def loader(self, num_workers: int, pin_memory: bool) -> DataLoader[Share]:
         """A loader whose items are whole shares, in order."""
-        return DataLoader(self, batch_size=None, num_workers=num_workers, pin_memory=pin_memory)
+        return DataLoader(
+            self,
+            batch_size=None,
+            num_workers=num_workers,
+            pin_memory=pin_memory,
+            worker_init_fn=_ignore_requests_to_end,
+        )
+
+
+def _ignore_requests_to_end(worker: int) -> None:
+    """Ctrl-C and SIGTERM reach the whole process group; a loader process ends when training has."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)

@@ -3,7 +3,7 @@
 import logging
 import os
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -13,6 +13,7 @@ from minitrans import checkpoint
 from minitrans.checkpoint import Checkpoint
 from minitrans.config import TrainConfig, plain
 from minitrans.data.stream import UpdateStream
+from minitrans.errors import UserError
 from minitrans.run import RunFolder
 from minitrans.training import precision
 from minitrans.training.callbacks import (
@@ -26,8 +27,8 @@ from minitrans.training.callbacks import (
 )
 from minitrans.training.ema import MovingAverage
 from minitrans.training.interruption import Interruption
-from minitrans.training.log import MetricsFile, make_loggers
-from minitrans.training.module import TranslationModule
+from minitrans.training.log import MetricsFile, close_loggers, make_loggers
+from minitrans.training.module import Totals, TranslationModule
 from minitrans.training.prepare import Material
 from minitrans.training.resume import experiment_of
 from minitrans.training.validation import Validation
@@ -35,16 +36,11 @@ from minitrans.training.validation import Validation
 _SHOWN_TRANSLATIONS = 10
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """How training ended."""
-
-    updates: int
-    interrupted_by: str | None
-
-
-def fit(config: TrainConfig, folder: RunFolder, material: Material, start: Checkpoint | None) -> Outcome:
+def fit(config: TrainConfig, folder: RunFolder, material: Material, start: Checkpoint | None) -> None:
     """Make the updates of a run, from the first or from those that ``start`` has made.
+
+    Ends with the run, with early stopping, or after the update in hand when the process is asked to end;
+    ``last.ckpt`` tells how far it came.
 
     Parameters
     ----------
@@ -91,10 +87,10 @@ def fit(config: TrainConfig, folder: RunFolder, material: Material, start: Check
             material.run_plan, module.progress.update, trainer.global_rank, trainer.world_size
         )
         on_gpu = trainer.strategy.root_device.type == "cuda"
-        trainer.fit(module, stream.loader(config.trainer.num_workers, pin_memory=on_gpu))
-    asked = interruption.requested
-    updates = module.progress.update
-    return Outcome(updates, asked.name if asked and updates < material.run_plan.total else None)
+        try:
+            trainer.fit(module, stream.loader(config.trainer.num_workers, pin_memory=on_gpu))
+        finally:
+            close_loggers(loggers)
 
 
 class RestoreOptimizer(Callback):
@@ -111,6 +107,8 @@ class RestoreOptimizer(Callback):
 def _restore(module: TranslationModule, average: MovingAverage | None, start: Checkpoint) -> None:
     checkpoint.load_weights(module.model, start.model, start.path)
     module.progress = replace(start.progress)
+    if process_rank() == 0:  # the sums are those of all processes
+        module.totals = Totals(**start.progress.window)  # type: ignore[arg-type]
     if average is not None:
         average.restore(start.ema or start.model)
 
@@ -155,14 +153,20 @@ def _translations_shower(loggers: list[Logger], material: Material) -> Show | No
 
     sources = list(material.valid_text.src[:_SHOWN_TRANSLATIONS])
     references = list(material.valid_text.tgt[:_SHOWN_TRANSLATIONS])
+    drawn = next((row for row, source in enumerate(sources) if source.strip()), 0)  # a blank has no map
 
     def show(module: TranslationModule, update: int, translations: list[str]) -> None:
         rows = [list(row) for row in zip(sources, references, translations, strict=False)]
-        image = picture(module.model, material.tokenizers, sources[0], translations[0])
         for logger in wandb_loggers:
             logger.log_text(
                 "translations", columns=["source", "reference", "translation"], data=rows, step=update
             )
+        try:
+            image = picture(module.model, material.tokenizers, sources[drawn], translations[drawn])
+        except UserError as error:  # a translation that reads as more tokens than there are positions
+            print(f"no attention picture at update {update}: {error}")
+            return
+        for logger in wandb_loggers:
             logger.log_image("attention", [image], step=update)
 
     return show

@@ -8,14 +8,15 @@ import torch
 from rich.console import Console
 from rich.table import Column, Table
 
-from minitrans import run
-from minitrans.checkpoint import Checkpoint
+from minitrans import checkpoint, run
+from minitrans.checkpoint import Checkpoint, Progress
 from minitrans.config import TrainConfig, plain
-from minitrans.errors import UserError
+from minitrans.errors import StoppedEarlyError, UserError
 from minitrans.model.parameters import parameter_table
 from minitrans.run import RunFolder
 from minitrans.training import finish, precision
 from minitrans.training.fit import fit
+from minitrans.training.launch import needs_workers, run_workers
 from minitrans.training.prepare import Material, prepare
 from minitrans.training.resume import continuation
 
@@ -64,13 +65,11 @@ def go_on(config: TrainConfig, typed: Mapping[str, Any]) -> None:
     """
     console = Console()
     going_on = continuation(config, typed)
-    if going_on.start.progress.update >= going_on.config.training.max_updates:
-        console.print(
-            f"{going_on.folder.path} is finished: {going_on.start.progress.update} updates are made."
-        )
-        return
     _use_threads(going_on.config)
     material = prepare(going_on.config, going_on.start.tokenizers)
+    if is_finished(going_on.start.progress, going_on.config, material):
+        console.print(f"{going_on.folder.path} is finished: {going_on.start.progress.update} updates made.")
+        return
     _announce(console, going_on.config, material)
     console.print(str(going_on), highlight=False, soft_wrap=True)
     folder = run.open_or_create(going_on.folder)
@@ -83,16 +82,26 @@ def _train_and_score(
     console: Console, config: TrainConfig, folder: RunFolder, material: Material, begin: Checkpoint | None
 ) -> None:
     started = time.perf_counter()
-    outcome = fit(config, folder, material, begin)
-    if outcome.interrupted_by is not None:
-        raise UserError(
-            f"stopped by {outcome.interrupted_by} after update {outcome.updates}, which is saved; "
-            f"go on with resume={folder.path}"
+    if needs_workers(config.trainer):
+        run_workers(config.trainer, folder, begin.path if begin else None)
+    else:
+        fit(config, folder, material, begin)
+    progress = checkpoint.read(folder.checkpoints / checkpoint.LAST).progress
+    if not is_finished(progress, config, material):
+        raise StoppedEarlyError(
+            f"stopped after update {progress.update}, which is saved; go on with resume={folder.path}"
         )
-    seconds = time.perf_counter() - started
-    console.print(f"Trained {outcome.updates:,} updates in {seconds / 60:.1f} minutes.", highlight=False)
+    minutes = (time.perf_counter() - started) / 60
+    console.print(f"Trained to update {progress.update:,} in {minutes:.1f} minutes.", highlight=False)
     cards = finish.finish(config, folder, material.source)
     finish.report(folder, cards, console)
+
+
+def is_finished(progress: Progress, config: TrainConfig, material: Material) -> bool:
+    """Whether a run has made all its updates, or has ended for want of progress."""
+    patience = config.training.patience
+    gave_up = patience is not None and progress.stale_validations >= patience
+    return gave_up or progress.update >= material.run_plan.total
 
 
 def _use_threads(config: TrainConfig) -> None:
