@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Callable
 from datetime import datetime
-from pathlib import Path
 from typing import TypeVar
 
 import hydra
@@ -18,6 +17,7 @@ from minitrans.cli.help import render
 from minitrans.config import TrainConfig, plain
 from minitrans.data.bundled import bundled
 from minitrans.errors import StoppedEarlyError, UserError
+from minitrans.program import program
 
 C = TypeVar("C")
 
@@ -68,7 +68,7 @@ def run_main(
 def _run(function: Callable[[Composed[C]], None], name: str, schema: type[C], argv: list[str]) -> int:
     line = read(argv, Words.of(name, schema))
     if line.help:
-        print(render(name, schema, _program(name)))
+        print(render(name, schema, program(name)))
         return 0
     if line.multirun:
         return _sweep(function, name, schema, line)
@@ -78,11 +78,6 @@ def _run(function: Callable[[Composed[C]], None], name: str, schema: type[C], ar
         return 0
     function(composed)
     return 0
-
-
-def _program(name: str) -> str:
-    called = Path(sys.argv[0]).name
-    return called if called.startswith("minitrans-") else f"python scripts/{name}.py"
 
 
 def _tell(error: UserError) -> None:

@@ -13,6 +13,7 @@ from minitrans.config import TrainConfig
 from minitrans.data.corpus import Source
 from minitrans.decoding.translator import Translator
 from minitrans.evaluation.scorecard import ScoreCard, evaluate_split
+from minitrans.program import program
 from minitrans.run import RunFolder, write_json, write_lines
 from minitrans.training.curves import draw_curves
 
@@ -84,9 +85,5 @@ def report(folder: RunFolder, cards: Mapping[str, ScoreCard], console: Console) 
     console.print(f"Run folder    {path}", highlight=False, soft_wrap=True)
     console.print("  result.json · metrics.csv · curves.png · translations/ · checkpoints/", highlight=False)
     console.print("Next", highlight=False)
-    for command in (
-        f"python scripts/evaluate.py checkpoint={shown}",
-        f"python scripts/translate.py checkpoint={shown}",
-        f'python scripts/inspect_attention.py checkpoint={shown} text="…"',
-    ):
-        console.print(f"  {command}", highlight=False, soft_wrap=True)
+    for name, further in (("evaluate", ""), ("translate", ""), ("inspect_attention", ' text="…"')):
+        console.print(f"  {program(name)} checkpoint={shown}{further}", highlight=False, soft_wrap=True)

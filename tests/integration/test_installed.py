@@ -23,18 +23,8 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (wheel,) = folder.glob("*.whl")
     venv.create(folder / "venv", with_pip=False, symlinks=True)
     python = folder / "venv" / "bin" / "python"
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        str(python),
-        "install",
-        "--no-index",
-        "--no-deps",
-        str(wheel),
-    ]
-    subprocess.run(pip, check=True, capture_output=True)
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-index", "--no-deps"]
+    subprocess.run([*pip, str(wheel)], check=True, capture_output=True)
     paths = sysconfig.get_paths(vars={"base": str(folder / "venv"), "platbase": str(folder / "venv")})
     # a path file's folder is searched, its own path files are not: an editable install stays out of sight
     (Path(paths["purelib"]) / "borrowed.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
@@ -43,9 +33,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(programs: Path, name: str, *words: str, folder: Path, stdin: str = "") -> str:
     """Run one command; returns what it printed."""
-    environment = {
-        key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "MINITRANS_DATA")
-    }
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     environment |= {"HOME": str(folder.parent), "MINITRANS_CACHE": str(folder.parent / "cache")}
     done = subprocess.run(
         [programs / name, *words], cwd=folder, env=environment, input=stdin, capture_output=True, text=True
@@ -73,6 +61,7 @@ def test_the_installed_commands_work_from_an_empty_folder(programs: Path, tmp_pa
     trained = run(programs, "minitrans-train", *words, folder=folder)
     assert "2 in all" in " ".join(trained.split())
     assert "test_novel: 500 sentences" in trained
+    assert "  minitrans-evaluate checkpoint=run\n" in trained
     evaluated = run(programs, "minitrans-evaluate", "checkpoint=run", folder=folder)
     assert "test: 500 sentences, beam 1" in evaluated
     lines = run(
