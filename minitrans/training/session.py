@@ -49,9 +49,7 @@ def start(config: TrainConfig, typed: Mapping[str, Any]) -> None:
     _announce(console, config, material)
     folder = run.create(config.run_dir, str(typed.get("experiment", "")), *_words(config))
     with run.locked(folder):
-        run.write_config(folder, plain(config))
-        run.write_json(folder.path / "provenance.json", run.provenance(config.seed, material.source.hashes()))
-        material.tokenizers.save(folder.path)
+        _write_records(config, folder, material)
         _train_and_score(console, config, folder, material, None)
 
 
@@ -67,25 +65,34 @@ def go_on(config: TrainConfig, typed: Mapping[str, Any]) -> None:
     going_on = continuation(config, typed)
     _use_threads(going_on.config)
     material = prepare(going_on.config, going_on.start.tokenizers)
-    if is_finished(going_on.start.progress, going_on.config, material):
-        console.print(f"{going_on.folder.path} is finished: {going_on.start.progress.update} updates made.")
+    folder, progress = going_on.folder, going_on.start.progress
+    unscored = (folder.checkpoints / checkpoint.LAST).exists() and not folder.result.exists()
+    if is_finished(progress, going_on.config, material) and not unscored:
+        console.print(f"{folder.path} is finished: {progress.update} updates made.", soft_wrap=True)
         return
     _announce(console, going_on.config, material)
     console.print(str(going_on), highlight=False, soft_wrap=True)
-    folder = run.open_or_create(going_on.folder)
-    with run.locked(folder):
-        run.write_config(folder, plain(going_on.config))
+    with run.locked(run.open_or_create(folder)):
+        _write_records(going_on.config, folder, material)
         _train_and_score(console, going_on.config, folder, material, going_on.start)
+
+
+def _write_records(config: TrainConfig, folder: RunFolder, material: Material) -> None:
+    """What the folder says of its run; where the run came from is written once, at its beginning."""
+    run.write_config(folder, plain(config))
+    material.tokenizers.save(folder.path)
+    record = folder.path / "provenance.json"
+    if not record.exists():
+        run.write_json(record, run.provenance(config.seed, material.source.hashes()))
 
 
 def _train_and_score(
     console: Console, config: TrainConfig, folder: RunFolder, material: Material, begin: Checkpoint | None
 ) -> None:
     started = time.perf_counter()
-    if needs_workers(config.trainer):
-        run_workers(config.trainer, folder, begin.path if begin else None)
-    else:
-        fit(config, folder, material, begin)
+    folder.result.unlink(missing_ok=True)  # of fewer updates
+    if begin is None or not is_finished(begin.progress, config, material):
+        _train(config, folder, material, begin)
     progress = checkpoint.read(folder.checkpoints / checkpoint.LAST).progress
     if not is_finished(progress, config, material):
         raise StoppedEarlyError(
@@ -95,6 +102,13 @@ def _train_and_score(
     console.print(f"Trained to update {progress.update:,} in {minutes:.1f} minutes.", highlight=False)
     cards = finish.finish(config, folder, material.source)
     finish.report(folder, cards, console)
+
+
+def _train(config: TrainConfig, folder: RunFolder, material: Material, begin: Checkpoint | None) -> None:
+    if needs_workers(config.trainer):
+        run_workers(config.trainer, folder, begin.path if begin else None)
+    else:
+        fit(config, folder, material, begin)
 
 
 def is_finished(progress: Progress, config: TrainConfig, material: Material) -> bool:
