@@ -2,18 +2,24 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from lightning.pytorch import LightningModule, Trainer
 
 from minitrans import checkpoint
-from minitrans.config import TrainConfig
+from minitrans.config import TrainConfig, plain
+from minitrans.run import RunFolder
 from minitrans.training.callbacks import LogMetrics
 from minitrans.training.interruption import SIGNALS, Interruption
-from tests.training.tiny import changed, train
+from minitrans.training.resume import continuation
+from tests.training.tiny import assert_equal, changed, train
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -78,3 +84,47 @@ def test_training_ends_with_the_update_in_hand_and_saves_it(
     assert [path.name for path in folder.steps()] == ["step-000005.ckpt"]
     assert checkpoint.read(folder.checkpoints / "last.ckpt").progress.update == 5
     assert folder.metrics.read_text().splitlines()[-1].startswith("5,1,train,")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGUSR1"])
+def test_the_whole_process_group_is_told_while_loader_processes_work(
+    name: str, tiny: TrainConfig, tmp_path: Path
+) -> None:
+    """BR-18, first half: 2 loader processes; the run says how to go on, and goes on to the same weights."""
+    config = changed(tiny, {"training.max_updates": 5000, "trainer.num_workers": 2})
+    program = (
+        "import sys, yaml\n"
+        "from minitrans.config import TrainConfig, parse\n"
+        "from minitrans.errors import UserError\n"
+        "from minitrans.training.session import start\n"
+        "try: start(parse(TrainConfig, yaml.safe_load(open(sys.argv[1]))), {})\n"
+        "except UserError as stop: sys.exit(str(stop))\n"
+    )
+    (tmp_path / "config.yaml").write_text(
+        yaml.safe_dump(plain(changed(config, {"run_dir": str(tmp_path / "run")})))
+    )
+    running = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path / "config.yaml")],
+        cwd=Path(checkpoint.__file__).parents[1], start_new_session=True,
+        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    folder = RunFolder.of(tmp_path / "run")
+    while running.poll() is None and not (folder.metrics.exists() and "\n5,1," in folder.metrics.read_text()):
+        time.sleep(0.02)
+    os.killpg(running.pid, getattr(signal, name))
+    _, told = running.communicate(timeout=30)
+    saved = checkpoint.read(folder.checkpoints / "last.ckpt")
+    update = saved.progress.update
+    assert 5 <= update < 5000
+    assert f"stopped after update {update}, which is saved; go on with resume={folder.path}" in told
+    assert running.returncode == 1
+    found = continuation(changed(config, {"resume": str(folder.path)}), {})
+    total = update + 10
+    train(changed(found.config, {"training.max_updates": total}), folder.path, found.start)
+    whole = train(changed(config, {"training.max_updates": total}), tmp_path / "whole")
+    for part in ("model", "optimizer"):
+        assert_equal(
+            getattr(checkpoint.read(folder.checkpoints / "last.ckpt"), part),
+            getattr(checkpoint.read(whole.checkpoints / "last.ckpt"), part),
+        )
