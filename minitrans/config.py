@@ -357,8 +357,19 @@ def _allows_none(hint: Any) -> bool:
 def _describe(hint: Any) -> str:
     names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
     names |= {list: "a list", dict: "a section of keys", tuple: "a list"}
-    arms = [names.get(typing.get_origin(arm) or arm, str(arm)) for arm in _alternatives(hint)]
+    arms = [
+        f"a list of {length}"
+        if (length := _fixed_length(arm))
+        else names.get(typing.get_origin(arm) or arm, str(arm))
+        for arm in _alternatives(hint)
+    ]
     return " or ".join([*arms, *(["null"] if _allows_none(hint) else [])])
+
+
+def _fixed_length(hint: Any) -> int | None:
+    """How many items ``tuple[float, float]`` takes; None where any number will do."""
+    items = typing.get_args(hint)
+    return len(items) if typing.get_origin(hint) is tuple and Ellipsis not in items else None
 
 
 def _convert(value: Any, kind: Any, key: str, source: str) -> Any:
@@ -369,6 +380,8 @@ def _convert(value: Any, kind: Any, key: str, source: str) -> Any:
         if not isinstance(value, (list, tuple)):
             return _UNFIT
         arms = [arm for arm in typing.get_args(kind) if arm is not Ellipsis] or [Any]
+        if _fixed_length(kind) not in (None, len(value)):
+            return _UNFIT
         items = (
             typed(item, arms[min(i, len(arms) - 1)], f"{key}[{i}]", source) for i, item in enumerate(value)
         )

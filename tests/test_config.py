@@ -199,9 +199,13 @@ def test_construct_passes_settings_and_the_facts_that_the_class_asks_for() -> No
             's.beta = 3 means nothing with s=steep; did you mean "betas"?',
         ),
         ({"kind": "steep", "lr": "high"}, "the configuration: s.lr is 'high', but must be a number"),
-        ({"kind": "steep", "lr": 1, "betas": 3}, "the configuration: s.betas is 3, but must be a list"),
+        ({"kind": "steep", "lr": 1, "betas": 3}, "the configuration: s.betas is 3, but must be a list of 2"),
         (
-            {"kind": "steep", "lr": 1, "betas": ["a"]},
+            {"kind": "steep", "lr": 1, "betas": [0.9]},
+            "the configuration: s.betas is [0.9], but must be a list of 2",
+        ),
+        (
+            {"kind": "steep", "lr": 1, "betas": ["a", 0.5]},
             "the configuration: s.betas[0] is 'a', but must be a number",
         ),
         ({"kind": "steep", "lr": -1}, "s=steep: lr is negative"),

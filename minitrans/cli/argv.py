@@ -253,7 +253,8 @@ def _not_an_assignment(word: str, words: Words) -> str:
     if word in words.groups or word in words.keys:
         return f"{word} needs a value: {word}=VALUE"
     groups = [group for group, known in words.groups.items() if word in known]
-    advice = f"; did you mean {groups[0]}={word}?" if groups else ", such as seed=1"
+    example = "seed=1" if "seed" in words.keys else f"checkpoint={word}"
+    advice = f"; did you mean {groups[0]}={word}?" if groups else f", such as {example}"
     return f'"{word}" is not of the form KEY=VALUE{advice}'
 
 

@@ -72,5 +72,8 @@ def clean(
         unlike = ~empty & ~too_long & (longer > config.max_ratio * shorter)
     report = CleaningReport(len(empty), int(empty.sum()), int(too_long.sum()), int(unlike.sum()), config)
     if report.kept == 0:
-        raise UserError(f"no training pair of {origin} is left to train on. {report}".removesuffix("."))
+        told = str(report).removeprefix("Left out").removesuffix(".")
+        raise UserError(
+            f"no training pair of {origin} is left: left out{told}; loosen that rule, or mend the text"
+        )
     return np.flatnonzero(~(empty | too_long | unlike)), report

@@ -33,7 +33,9 @@ class AdamW:
         eps: float = 1e-9,
         weight_decay: float = 0.0,
     ):
-        _check_rates(lr, betas)
+        _check_rates(lr, betas, eps)
+        if weight_decay < 0:
+            raise ValueError(f"weight_decay is {weight_decay}, but must be at least 0")
         self.lr, self.betas, self.eps, self.weight_decay = lr, betas, eps, weight_decay
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
@@ -53,7 +55,7 @@ class Adam:
     """Adam without decay, as in Vaswani et al. 2017, section 5.3. Source: Kingma & Ba 2015."""
 
     def __init__(self, lr: float, betas: tuple[float, float] = (0.9, 0.98), eps: float = 1e-9):
-        _check_rates(lr, betas)
+        _check_rates(lr, betas, eps)
         self.lr, self.betas, self.eps = lr, betas, eps
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
@@ -76,9 +78,11 @@ class SGD:
 OPTIMIZERS: Mapping[str, type] = {"adamw": AdamW, "adam": Adam, "sgd": SGD}
 
 
-def _check_rates(lr: float, shares: Iterable[float]) -> None:
+def _check_rates(lr: float, shares: Iterable[float], eps: float = 1.0) -> None:
     if lr <= 0:
         raise ValueError(f"lr is {lr}, but a rate must be above 0")
+    if eps < 0:
+        raise ValueError(f"eps is {eps}, but must be at least 0")
     for share in shares:
         if not 0 <= share < 1:
             raise ValueError(f"{share} is no decay; it must be at least 0 and below 1")

@@ -22,12 +22,8 @@ def choose(precision: str, accelerator: str) -> tuple[str, str]:
     Raises
     ------
     UserError
-        A GPU where there is none, or bf16 on a GPU that has none.
+        bf16 on a GPU that has none.
     """
-    if accelerator == "gpu" and not torch.cuda.is_available():
-        raise UserError(
-            "trainer.accelerator=gpu, but torch finds no GPU here; use trainer=cpu or trainer=auto"
-        )
     on_gpu = accelerator == "gpu" or (accelerator == "auto" and torch.cuda.is_available())
     if precision == "fp32":
         return "32-true", "fp32"

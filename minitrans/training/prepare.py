@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
+import torch
+
 from minitrans.build import build_model
-from minitrans.config import Experiment, TrainConfig, construct
+from minitrans.config import Experiment, TrainConfig, TrainerConfig, construct
 from minitrans.data.batching import Batch
 from minitrans.data.cleaning import CleaningReport
 from minitrans.data.corpus import SOURCES, Corpus, Source
@@ -48,6 +50,7 @@ def prepare(config: TrainConfig, tokenizers: Tokenizers | None = None) -> Materi
     UserError
         Whatever is wrong with data, configuration or both together, before anything is written.
     """
+    refuse_machine(config.trainer)
     source = construct(SOURCES, config.data, {}, "data")
     # every split is read, so that a bad one stops here and not after hours
     text = {split: source.load(split) for split in source.splits()}
@@ -71,6 +74,23 @@ def prepare(config: TrainConfig, tokenizers: Tokenizers | None = None) -> Materi
         source, train, cleaning, text["valid"], valid, tokenizers, run_plan, model,
         *update_rule(config, run_plan.total),
     )  # fmt: skip
+
+
+def refuse_machine(trainer: TrainerConfig) -> None:
+    """Stop where the run asks for more than this machine has."""
+    num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if trainer.accelerator == "gpu" and num_gpus == 0:
+        raise UserError(
+            "trainer.accelerator=gpu, but torch finds no GPU here; use trainer=cpu or trainer=auto"
+        )
+    on_gpu = trainer.accelerator != "cpu" and num_gpus > 0
+    if trainer.strategy == "fsdp" and not on_gpu:
+        raise UserError("trainer.strategy=fsdp works on GPUs alone; use trainer.strategy=ddp")
+    if on_gpu and trainer.devices > num_gpus:
+        raise UserError(
+            f"trainer.devices={trainer.devices}, but this machine has {num_gpus}; "
+            f"use trainer.devices={num_gpus}"
+        )
 
 
 def update_rule(experiment: Experiment, max_updates: int) -> tuple[AdamW, Schedule]:

@@ -152,8 +152,9 @@ def _announce(console: Console, config: TrainConfig, material: Material) -> None
     console.print(str(material.cleaning), highlight=False)
     console.print(
         f"{len(material.train):,} training and {len(material.valid):,} validation pairs · "
-        f"vocabulary {vocabulary} · {per_epoch:,} updates an epoch, {material.run_plan.total:,} in all\n"
-        f"{parameters:,} parameters · peak rate {material.schedule.lr:g} · "
-        f"{torch.get_num_threads()} threads · {reason}",
+        f"vocabulary {vocabulary}\n"
+        f"{per_epoch:,} updates an epoch, {material.run_plan.total:,} in all · "
+        f"peak rate {material.schedule.lr:g}\n"
+        f"{parameters:,} parameters · {reason} · threads: {torch.get_num_threads()}",
         highlight=False,
     )

@@ -43,6 +43,6 @@ def test_a_set_that_is_left_out_altogether_is_refused():
     with pytest.raises(UserError) as caught:
         clean(SRC[1:3], TGT[1:3], CleaningConfig(), "a.de and a.en")
     assert str(caught.value) == (
-        "no training pair of a.de and a.en is left to train on. "
-        "Left out 2 of 2 training pairs: 2 with an empty side"
+        "no training pair of a.de and a.en is left: "
+        "left out 2 of 2 training pairs: 2 with an empty side; loosen that rule, or mend the text"
     )

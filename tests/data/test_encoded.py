@@ -67,7 +67,7 @@ def test_a_set_of_blank_targets_is_refused(write):
         Tokenizers.train(corpus, CHARACTERS)
     tokenizers = Tokenizers.train(load(write), CHARACTERS)
     assert encode_corpus(corpus, tokenizers).lengths[:, 1].tolist() == [1, 1, 1, 1]
-    with pytest.raises(UserError, match=r"no training pair of .* is left to train on\. Left out 4 of 4"):
+    with pytest.raises(UserError, match=r"no training pair of .* is left: left out 4 of 4"):
         encode_training(corpus, tokenizers, CleaningConfig())
 
 

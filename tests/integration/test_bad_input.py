@@ -170,6 +170,19 @@ TRAIN = {
         ["trainer=gpu"],
         "trainer.accelerator=gpu, but torch finds no GPU here; use trainer=cpu or trainer=auto",
     ),
+    "FSDP without a GPU": (
+        ["trainer.strategy=fsdp"],
+        "trainer.strategy=fsdp works on GPUs alone; use trainer.strategy=ddp",
+    ),
+    "a list too short": (
+        ["optimizer.betas=[0.9]"],
+        "the configuration: optimizer.betas is [0.9], but must be a list of 2",
+    ),
+    "nothing left after cleaning": (
+        ["cleaning.max_tokens=2"],
+        f"no training pair of {PAIR} is left: left out 60 of 60 training pairs: "
+        "60 with a side longer than cleaning.max_tokens=2; loosen that rule, or mend the text",
+    ),
     "a run folder in use": (
         ["run_dir={good}"],
         "the run folder {good} is already in use; go on with resume={good}, or give another run_dir",
