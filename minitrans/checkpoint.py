@@ -204,9 +204,7 @@ def _check_kinds(content: Any, path: Path) -> None:
         raise UserError(f"{path} is not a checkpoint of minitrans; give one that scripts/train.py wrote")
     for key, kinds in _KINDS.items():
         if not isinstance(content[key], kinds):
-            raise UserError(
-                f"{path} is damaged: its {key} is of another type; use an older one"
-            )
+            raise UserError(f"{path} is damaged: its {key} is of another type; use an older one")
     if content["format"] != FORMAT:
         raise UserError(
             f"{path} has the checkpoint format {content['format']}, but this version reads {FORMAT}; "
@@ -215,9 +213,7 @@ def _check_kinds(content: Any, path: Path) -> None:
     for weights in (content["model"], content["ema"] or {}):
         for name, tensor in weights.items():
             if not isinstance(tensor, Tensor):
-                raise UserError(
-                    f"{path} is damaged: {name} is no tensor; use an older one"
-                )
+                raise UserError(f"{path} is damaged: {name} is no tensor; use an older one")
 
 
 def _read_plain(path: Path) -> Any:

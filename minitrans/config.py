@@ -140,6 +140,9 @@ class TrainingConfig:
     )
     average_last: int = _doc("checkpoints averaged into average.ckpt at the end (0: none)", 0, low=0)
     log_every: int = _doc("updates between rows of metrics.csv", 20, low=1)
+    fast: bool = _doc(
+        "use the fast twins of plain code, and keep freed memory (false: plain code alone)", True
+    )
     leak_test: bool = _doc("before the first update, test that no future or padding token is seen", True)
 
 

@@ -16,6 +16,7 @@ from minitrans.data.stream import UpdateStream
 from minitrans.errors import UserError
 from minitrans.run import RunFolder
 from minitrans.training import precision
+from minitrans.training.allocator import keep_freed_memory
 from minitrans.training.callbacks import (
     FollowWeights,
     LogMetrics,
@@ -54,6 +55,8 @@ def fit(config: TrainConfig, folder: RunFolder, material: Material, start: Check
         The checkpoint to go on from.
     """
     _quieten()
+    if config.training.fast:
+        keep_freed_memory()
     module = TranslationModule(
         material.model, material.optimizer, material.schedule, config.training, config.seed
     )

@@ -59,7 +59,8 @@ def prepare(config: TrainConfig, tokenizers: Tokenizers | None = None) -> Materi
     tokenizers = tokenizers or Tokenizers.train(text["train"], config.tokenizer)
     train, cleaning = encode_training(text["train"], tokenizers, config.cleaning)
     valid = encode_corpus(text["valid"], tokenizers)
-    model = build_model(config, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
+    fast = config.training.fast
+    model = build_model(config, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size, fast=fast)
     refuse_beyond_positions(model, train, "or leave such pairs out with cleaning.max_tokens")
     for split in [name for name in text if name != "train"]:
         refuse_beyond_positions(model, encode_corpus(text[split], tokenizers), "or shorten it")
