@@ -1,5 +1,6 @@
 """One update is the same however it is split, to the numbers; BR-05, -06, -08, -09, -10."""
 
+import dataclasses
 import math
 from typing import Any
 
@@ -123,6 +124,12 @@ def test_the_last_short_update_counts_in_full(tiny: TrainConfig, tmp_path: Any) 
         module = TranslationModule(material.model, sgd, Constant(1.0), config.training, seed=1)
         weights.append(weights_of(make_updates(module, *shares)))
     assert_close(weights[0], weights[1], 1e-5)
+
+
+def test_the_end_of_an_epoch_is_an_update_like_any_other() -> None:
+    share = share_of(batch_of([A]), batch_of([B]))
+    end = dataclasses.replace(share, ends_epoch=True, last=True)
+    assert_equal(after(end), after(share))
 
 
 def padding_of(pair: tuple[list[int], list[int]]) -> Batch:
