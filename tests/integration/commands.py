@@ -29,7 +29,7 @@ GERMAN = (
     "ein Vogel fliegt über das Haus .",
 )
 
-# A model of 5,000 parameters, in fp32: two updates take a moment.
+# A model of some 6,000 parameters, in fp32: two updates take a moment.
 SMALL = (
     "model.num_encoder_layers=1",
     "model.num_decoder_layers=1",

@@ -5,6 +5,7 @@ folder, environment, standard input and exit status. It only saves the seconds t
 Lightning takes. A job comes in as one line of JSON on standard input, its result goes out as another.
 """
 
+import gc
 import io
 import json
 import os
@@ -24,7 +25,11 @@ def main() -> None:
     import minitrans.analysis.drawing
     import minitrans.evaluation.scorecard
     import minitrans.training.session  # noqa: F401
+    from minitrans.cli.compose import compose
+    from minitrans.config import TrainConfig
 
+    compose("train", ["seed=1", "optimizer.betas=[0.9,0.98]"], TrainConfig)  # parsers build tables at first
+    gc.freeze()  # forks need not copy what collecting would touch
     for line in sys.stdin:
         print(json.dumps(serve(json.loads(line))), flush=True)
 

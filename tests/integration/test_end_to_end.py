@@ -179,7 +179,7 @@ def test_a_chinese_target_is_scored_by_characters_and_drawn(server: ForkServer, 
     done = server.run("inspect_attention", *words, folder=home)
     assert (done.status, done.err) == (0, "")  # a character that no font draws would be warned of
     with np.load(home / "中文" / "attention" / "maps.npz") as maps:
-        assert maps["tgt"].tolist() == ["<s>", "她", "读", "书"]
+        assert maps["tgt_in"].tolist() == ["<s>", "她", "读", "书"]
 
 
 # -- the shipped configurations, shrunken --------------------------------------------------
@@ -234,3 +234,17 @@ def test_multi30k_quick_shrunken_goes_through_every_command(
     server: ForkServer, multi30k: Path, shrunken: Path
 ) -> None:
     check_through_every_command(server, shrunken, 1000, "val")
+
+
+@pytest.mark.slow
+def test_the_default_itself_needs_no_account_no_network_and_no_answers(
+    server: ForkServer, tmp_path: Path
+) -> None:
+    (tmp_path / "home").mkdir()
+    environment = {"HOME": str(tmp_path / "home"), "MINITRANS_CACHE": ""}
+    words = ("training.max_updates=2", "training.validate_sentences=8", "search.max_length=4")
+    done = server.run("train", *words, folder=tmp_path, stdin=None, environment=environment)
+    assert (done.status, done.err) == (0, "")
+    (run,) = (tmp_path / "runs").iterdir()
+    assert re.fullmatch(r"\d{8}-\d{6}-en_de-3x256-seed1", run.name)
+    assert json.loads((run / "result.json").read_text(encoding="utf-8"))["updates"] == 2
