@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -368,6 +369,8 @@ class Hub(Source):
     def _rows(self, split: str) -> datasets.Dataset:
         """The split as the ``datasets`` library gives it, memory-mapped."""
         folder = Path(self.name).expanduser()
+        # without a network each attempt is announced, and the sentence below would come last of a dozen
+        logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
         try:
             return datasets.load_dataset(
                 str(folder) if folder.is_dir() else self.name,
