@@ -62,15 +62,19 @@ def _sums_and_gradients(
         chunk = rows[begin : begin + CHUNK_ROWS]  # (C, D)
         label = labels[begin : begin + CHUNK_ROWS].unsqueeze(-1)  # (C, 1)
         logits = (chunk @ weight.t()).float()  # (C, D) @ (D, N) -> (C, N)
-        log_norm = logits.logsumexp(dim=-1, keepdim=True)  # (C, 1)
-        gold = log_norm - logits.gather(-1, label)  # (C, 1)
+        at_gold, mean = logits.gather(-1, label), logits.mean(dim=-1, keepdim=True)  # (C, 1), (C, 1)
+        # One exponential serves both the sum and the gradient; less the largest, none overflows.
+        largest = logits.amax(dim=-1, keepdim=True)  # (C, 1)
+        exponentials = logits.sub_(largest).exp_()  # (C, N), written over the logits
+        total = exponentials.sum(dim=-1, keepdim=True)  # (C, 1)
+        log_norm = largest + total.log()  # (C, 1)
+        gold, spread = log_norm - at_gold, log_norm - mean
         nll += gold.sum()
-        spread = log_norm - logits.mean(dim=-1, keepdim=True)  # (C, 1)
         smoothed += ((1 - label_smoothing) * gold + label_smoothing * spread).sum()
         if grad_rows is None or grad_weight is None:
             continue
         # d smoothed / d logits = p - ε/N - (1 - ε) · [the gold entry]
-        slope = logits.sub_(log_norm).exp_().sub_(label_smoothing / weight.size(0))  # (C, N)
+        slope = exponentials.mul_(1 / total).sub_(label_smoothing / weight.size(0))  # (C, N)
         slope.scatter_add_(-1, label, torch.full_like(gold, label_smoothing - 1))
         slope = slope.to(chunk.dtype)
         grad_rows[begin : begin + CHUNK_ROWS] = slope @ weight  # (C, N) @ (N, D) -> (C, D)
