@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from minitrans.cli.compose import Composed
 from minitrans.cli.main import run_main
-from minitrans.cli.translate import LIMITS, load_translator, overlaid, progress_bar
+from minitrans.cli.translate import LIMITS, load_translator, overlaid
 from minitrans.config import EvaluateConfig, construct
 from minitrans.errors import UserError
+from minitrans.progress import progress_bar
 
 if TYPE_CHECKING:
     from minitrans.checkpoint import Loaded

@@ -6,7 +6,7 @@ import io
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -14,6 +14,7 @@ from minitrans.cli.compose import Composed
 from minitrans.cli.main import run_main
 from minitrans.config import EvaluateConfig, SearchConfig, TranslateConfig, parse, plain
 from minitrans.errors import UserError
+from minitrans.progress import progress_bar
 
 if TYPE_CHECKING:
     import torch
@@ -131,18 +132,6 @@ def write(stream: BinaryIO, translations: "Iterable[Translation]") -> None:
     """One line each, at once: a program at the other end of a pipe may be waiting."""
     stream.write("".join(f"{translation.text}\n" for translation in translations).encode())
     stream.flush()
-
-
-@contextlib.contextmanager
-def progress_bar(total: int, shown: bool = True) -> Iterator[Callable[[int], object]]:
-    """A bar on standard error, where that is a terminal; call the result with the number of new lines."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("translating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not (shown and sys.stderr.isatty())) as bar:
-        task = bar.add_task("translating", total=total)
-        yield lambda num_lines: bar.advance(task, num_lines)
 
 
 # --------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from minitrans.data.corpus import Source
 from minitrans.decoding.translator import Translator
 from minitrans.evaluation.scorecard import ScoreCard, evaluate_split
 from minitrans.program import program
+from minitrans.progress import progress_bar
 from minitrans.run import RunFolder, write_json, write_lines
 from minitrans.training.curves import draw_curves
 
@@ -38,7 +39,9 @@ def finish(config: TrainConfig, folder: RunFolder, source: Source) -> dict[str, 
     translator = Translator(loaded.model, loaded.tokenizers, config.search)
     cards = {}
     for split in _test_splits(source):
-        card = evaluate_split(translator, source.load(split), source.bleu_tokenize)
+        corpus = source.load(split)
+        with progress_bar(len(corpus), config.trainer.progress_bar, f"scoring {split}") as progress:
+            card = evaluate_split(translator, corpus, source.bleu_tokenize, progress)
         write_lines(folder.path / "translations" / f"{split}.txt", card.hypotheses)
         cards[split] = card
     write_json(folder.result, _result(loaded, folder, cards))
