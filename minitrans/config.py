@@ -40,16 +40,17 @@ def _doc(
     above: float | None = None,
     below: float | None = None,
     path: bool = False,
+    words: tuple[str, ...] = (),
     paths: Mapping[str, tuple[str, ...]] = types.MappingProxyType({}),
 ) -> Any:
     """A dataclass field with its explanation (shown by ``--help``) and what its values must be.
 
     ``choices`` are the words allowed; ``low`` is the least number, ``above`` and ``below`` are bounds
-    that a number must not reach; ``path`` marks a file or folder, ``paths`` says which keys of a
-    section are some, for each kind.
+    that a number must not reach; ``path`` marks a file or folder, ``words`` are values of it that are
+    none, ``paths`` says which keys of a section are files or folders, for each kind.
     """
     limits = {"low": low, "above": above, "below": below}
-    metadata = {"doc": text, "choices": choices, "path": path, "paths": paths, **limits}
+    metadata = {"doc": text, "choices": choices, "path": path, "words": words, "paths": paths, **limits}
     if isinstance(default, (list, dict)):
         return field(default_factory=lambda: type(default)(default), metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -154,10 +155,11 @@ class TrainerConfig:
     devices: int = _doc("processes on one machine", 1, low=1)
     num_nodes: int = _doc("machines", 1, low=1)
     strategy: str = _doc("auto, ddp or fsdp", "auto", choices=("auto", "ddp", "fsdp"))
+    timeout: int = _doc("seconds after which a process that waits for another one gives up", 600, low=1)
     precision: str = _doc(
-        "fp32, bf16 (activations; weights stay fp32), or auto (bf16 where the processor is fast in it)",
+        "fp32, bf16 (activations; weights stay fp32), fp64, or auto (bf16 where the processor is fast in it)",
         "auto",
-        choices=("auto", "fp32", "bf16"),
+        choices=("auto", "fp32", "bf16", "fp64"),
     )
     num_workers: int = _doc("loader processes (0: load in the training process)", 0, low=0)
     progress_bar: bool = _doc("show the progress bar", True)
@@ -210,7 +212,13 @@ class TrainConfig(Experiment):
     """``scripts/train.py``: an experiment, and where and on what it runs."""
 
     run_dir: str = _doc("run folder (empty: a new one below runs/)", "", path=True)
-    resume: str = _doc("checkpoint or run folder to go on from (empty: start)", "", path=True)
+    resume: str = _doc(
+        "checkpoint or run folder to go on from (empty: start; auto: run_dir's newest, else start)",
+        "",
+        path=True,
+        words=("auto",),
+    )
+    force: bool = _doc("go on although what is typed makes it another experiment", False)
     threads: int = _doc("processor threads (0: torch's own choice)", 0, low=0)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     logger: LoggerConfig = field(default_factory=LoggerConfig)
@@ -454,7 +462,7 @@ def absolute_paths(config: T) -> T:
     values = {}
     for f in dataclasses.fields(config):  # type: ignore[arg-type]
         value = getattr(config, f.name)
-        if f.metadata.get("path"):
+        if f.metadata.get("path") and value not in f.metadata["words"]:
             values[f.name] = _absolute(value)
         elif f.metadata.get("paths"):
             keys = f.metadata["paths"].get(value.get("kind", ""), ())

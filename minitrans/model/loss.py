@@ -3,6 +3,7 @@
 Letters: B batch, T target length, D d_model, N vocabulary.
 """
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -28,11 +29,12 @@ def cross_entropy_sums(
     Returns
     -------
     smoothed
-        Scalar float32 with a gradient; 0 where everything is padding.
+        Scalar, float32 (float64 where the states are), with a gradient; 0 where everything is padding.
     nll
-        Scalar float32 without: the sum at ε = 0, whatever ε is.
+        The same without: the sum at ε = 0, whatever ε is.
     """
-    logits = F.linear(states, weight).float()  # (B, T, D) -> (B, T, N)
+    logits = F.linear(states, weight)  # (B, T, D) -> (B, T, N)
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     log_probs = logits.log_softmax(dim=-1)
     real = targets != pad_id  # (B, T)
     nll = -log_probs.gather(-1, targets.unsqueeze(-1)).squeeze(-1).masked_select(real).sum()

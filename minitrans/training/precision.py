@@ -11,7 +11,7 @@ def choose(precision: str, accelerator: str) -> tuple[str, str]:
     Parameters
     ----------
     precision
-        ``fp32``, ``bf16`` or ``auto``.
+        ``fp32``, ``bf16``, ``fp64`` or ``auto``.
     accelerator
         ``cpu``, ``gpu`` or ``auto`` (a GPU where there is one).
 
@@ -27,6 +27,8 @@ def choose(precision: str, accelerator: str) -> tuple[str, str]:
     on_gpu = accelerator == "gpu" or (accelerator == "auto" and torch.cuda.is_available())
     if precision == "fp32":
         return "32-true", "fp32"
+    if precision == "fp64":
+        return "64-true", "fp64 weights and activations"
     if on_gpu:
         if torch.cuda.is_bf16_supported():
             return "bf16-mixed", "bf16 activations, fp32 weights"

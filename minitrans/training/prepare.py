@@ -59,7 +59,7 @@ def prepare(config: TrainConfig, tokenizers: Tokenizers | None = None) -> Materi
     tokenizers = tokenizers or Tokenizers.train(text["train"], config.tokenizer)
     train, cleaning = encode_training(text["train"], tokenizers, config.cleaning)
     valid = encode_corpus(text["valid"], tokenizers)
-    fast = config.training.fast
+    fast = config.training.fast and config.trainer.precision != "fp64"  # the fast twins add in fp32
     model = build_model(config, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size, fast=fast)
     refuse_beyond_positions(model, train, "or leave such pairs out with cleaning.max_tokens")
     for split in [name for name in text if name != "train"]:
