@@ -1,6 +1,7 @@
 """The end of a run: the best checkpoint scored on the test splits, and everything written down."""
 
 import os
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -84,9 +85,10 @@ def report(folder: RunFolder, cards: Mapping[str, ScoreCard], console: Console) 
     for card in cards.values():
         console.print(card.table())
     path = os.path.relpath(folder.path)
-    shown = f"'{path}'" if any(character in path for character in " ,=()[]") else path
     console.print(f"Run folder    {path}", highlight=False, soft_wrap=True)
     console.print("  result.json · metrics.csv · curves.png · translations/ · checkpoints/", highlight=False)
     console.print("Next", highlight=False)
-    for name, further in (("evaluate", ""), ("translate", ""), ("inspect_attention", ' text="…"')):
-        console.print(f"  {program(name)} checkpoint={shown}{further}", highlight=False, soft_wrap=True)
+    split = "" if "test" in cards else " split=valid"
+    for name, further in (("evaluate", split), ("translate", ""), ("inspect_attention", ' text="…"')):
+        command = f"{program(name)} checkpoint={shlex.quote(path)}{further}"
+        console.print(f"  {command}", highlight=False, soft_wrap=True)

@@ -153,7 +153,7 @@ def _announce(console: Console, config: TrainConfig, material: Material) -> None
     console.print(
         f"{len(material.train):,} training and {len(material.valid):,} validation pairs · "
         f"vocabulary {vocabulary}\n"
-        f"{per_epoch:,} updates an epoch, {material.run_plan.total:,} in all · "
+        f"{per_epoch:,} update{'s' if per_epoch > 1 else ''} an epoch, {material.run_plan.total:,} in all · "
         f"peak rate {material.schedule.lr:g}\n"
         f"{parameters:,} parameters · {reason} · threads: {torch.get_num_threads()}",
         highlight=False,
