@@ -3,7 +3,7 @@
 Reading order: :mod:`~minitrans.data.toy.lexicon` (words), :mod:`~minitrans.data.toy.morphology` (German
 forms), :mod:`~minitrans.data.toy.tree` (what a sentence says), :mod:`~minitrans.data.toy.english` and
 :mod:`~minitrans.data.toy.german` (how it is written), :mod:`~minitrans.data.toy.sample` (drawing trees),
-:mod:`~minitrans.data.toy.generate` (splits and files), :mod:`~minitrans.data.toy.nearest` (a baseline).
+:mod:`~minitrans.data.toy.generate` (splits and files).
 """
 
 from pathlib import Path

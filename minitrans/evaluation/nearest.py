@@ -1,4 +1,4 @@
-"""Translation by memory: the rival that a corpus of few templates could not tell from a model."""
+"""Translation by memory: the rival that a corpus of repetitions could not tell from a model."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
