@@ -3,7 +3,7 @@
 import dataclasses
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,15 +13,16 @@ from minitrans.config import SearchConfig
 from minitrans.data.corpus import Corpus
 from minitrans.decoding.translator import Translator
 from minitrans.evaluation.loss import Loss, corpus_loss
-from minitrans.evaluation.metrics import METRICS, Score, exact_matches
+from minitrans.evaluation.metrics import METRICS, RESAMPLES, TITLES, Score, bleu, exact_matches
+from minitrans.evaluation.references import references, starts_with_mark
 
 LEGACY = "lower-cased, tokenised BLEU; not comparable with cased 13a"
-_TITLES = {
-    "bleu": "BLEU",
-    "chrf": "chrF2++",
-    "exact_match": "exact match, %",
-    "length_ratio": "length ratio",
-}
+MARKED = (
+    "the reference file begins with a byte order mark, which counts as a letter of its first word, "
+    "as the sacrebleu command counts it; take it out"
+)
+BUCKETS = (5, 10, 15, 20, 30, 50)
+"""Most words of a source sentence in each bucket but the last, which has no end."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,14 @@ class DepthScore:
 
     sentences: int
     exact_match: float  # percent
+
+
+@dataclass(frozen=True)
+class LengthScore:
+    """BLEU of the sentences whose sources have so many words."""
+
+    sentences: int
+    bleu: float
 
 
 @dataclass(frozen=True)
@@ -42,6 +51,8 @@ class ScoreCard:
         Name -> score, see :data:`minitrans.evaluation.metrics.METRICS`.
     loss
         Of the references, token-weighted, without label smoothing.
+    bleu_by_length
+        Words of the source (``"6-10"``) -> BLEU. Words are what stands between white space.
     exact_match_by_depth
         Nesting depth -> exact match, where the corpus knows depths.
     cut
@@ -52,24 +63,28 @@ class ScoreCard:
         What a reader of the BLEU must know (empty: nothing).
     data
         File (or other origin) -> SHA-256.
-    hypotheses
-        The translations, one a line of the split.
+    sources, references, hypotheses
+        The split, and its translations, line by line.
     """
 
     split: str
     sentences: int
     scores: Mapping[str, Score]
     loss: Loss
+    bleu_by_length: Mapping[str, LengthScore]
     exact_match_by_depth: Mapping[int, DepthScore]
     cut: int
     seconds: float
     note: str
     search: SearchConfig
+    bleu_tokenize: str
     data: Mapping[str, str]
+    sources: tuple[str, ...] = field(repr=False)
+    references: tuple[str, ...] = field(repr=False)
     hypotheses: tuple[str, ...] = field(repr=False)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, without the hypotheses: the content of ``scores.json``."""
+        """Plain data, without the text: the content of ``scores.json``."""
         by_depth = {str(depth): dataclasses.asdict(s) for depth, s in self.exact_match_by_depth.items()}
         return {
             "split": self.split,
@@ -79,31 +94,82 @@ class ScoreCard:
             "loss": self.loss.per_token,
             "perplexity": self.loss.perplexity,
             "target_tokens": self.loss.num_tokens,
+            "bleu_by_length": {words: dataclasses.asdict(s) for words, s in self.bleu_by_length.items()},
             **({"exact_match_by_depth": by_depth} if by_depth else {}),
             "cut_by_length_limit": self.cut,
             "seconds": round(self.seconds, 3),
-            "sentences_per_s": round(self.sentences / self.seconds, 2),
+            "sentences_per_s": round(self.sentences_per_s, 2),
             "search": dataclasses.asdict(self.search),
+            "bleu_tokenize": self.bleu_tokenize,
             "data": dict(self.data),
         }
+
+    @property
+    def sentences_per_s(self) -> float:
+        """Sentences translated in a second."""
+        return self.sentences / self.seconds
+
+    @property
+    def one_right_answer(self) -> bool:
+        """Whether the corpus has one right translation for each sentence: one that knows depths has."""
+        return bool(self.exact_match_by_depth)
+
+    def shows(self, name: str) -> bool:
+        """Whether a score makes sense on the screen (``scores.json`` has them all).
+
+        Exact match does where the corpus has one right translation for each sentence, and elsewhere where
+        any translation is its reference: with many right translations, none is no sign of anything.
+        """
+        return name != "exact_match" or self.one_right_answer or self.scores[name].value > 0
 
     def table(self) -> Table:
         """The card for the terminal."""
         table = Table(title=f"{self.split}: {self.sentences:,} sentences, beam {self.search.beam_size}")
         table.add_column("score")
         table.add_column("value", justify="right")
+        table.add_column("95 % interval", justify="right")
         table.add_column("signature", overflow="fold")
         for name, score in self.scores.items():
-            digits = 3 if name == "length_ratio" else 2
-            table.add_row(_TITLES.get(name, name), f"{score.value:.{digits}f}", score.signature)
+            if self.shows(name):
+                table.add_row(TITLES[name], shown(name, score), interval(name, score), self._said_of(name))
         for depth, at_depth in self.exact_match_by_depth.items():
             size = f"{at_depth.sentences:,} sentences"
-            table.add_row(f"  nesting depth {depth}", f"{at_depth.exact_match:.2f}", size)
-        table.add_row("loss, nats a token", f"{self.loss.per_token:.4f}", f"{self.loss.num_tokens:,} tokens")
-        table.add_row("perplexity", f"{self.loss.perplexity:.3f}", "")
-        table.add_row("sentences a second", f"{self.sentences / self.seconds:.1f}", f"{self.seconds:.1f} s")
+            table.add_row(f"  nesting depth {depth}", f"{at_depth.exact_match:.2f}", "", size)
+        for words, of_length in self.bleu_by_length.items():
+            size = f"{of_length.sentences:,} sentences"
+            table.add_row(f"BLEU, sources of {words} words", f"{of_length.bleu:.2f}", "", size)
+        table.add_row(
+            "loss, nats a token", f"{self.loss.per_token:.4f}", "", f"{self.loss.num_tokens:,} tokens"
+        )
+        table.add_row("perplexity", f"{self.loss.perplexity:.3f}")
+        table.add_row("sentences a second", f"{self.sentences_per_s:.1f}", "", f"{self.seconds:.1f} s")
         table.caption = self.note or None
         return table
+
+    def _said_of(self, name: str) -> str:
+        if name == "exact_match" and not self.one_right_answer:
+            return "other right translations count as wrong"
+        return self.scores[name].signature
+
+    def settings(self) -> str:
+        """The search, in one line."""
+        return ", ".join(f"{key} {value}" for key, value in dataclasses.asdict(self.search).items())
+
+
+def shown(name: str, score: Score) -> str:
+    """A score as the tables show it."""
+    return f"{score.value:.{_DIGITS.get(name, 2)}f}"
+
+
+def interval(name: str, score: Score) -> str:
+    """Both ends of a score's interval; empty where it has none."""
+    if score.low is None or score.high is None:
+        return ""
+    digits = _DIGITS.get(name, 2)
+    return f"{score.low:.{digits}f} – {score.high:.{digits}f}"
+
+
+_DIGITS = {"length_ratio": 3, "comet": 4}
 
 
 def evaluate_split(
@@ -128,27 +194,64 @@ def evaluate_split(
     UserError
         A line that has more tokens than the model has positions for.
     """
-    sources, references = list(corpus.src), list(corpus.tgt)
+    sources, expected = tuple(corpus.src), references(corpus)
     loss = corpus_loss(
-        translator.model, translator.tokenizers, sources, references, translator.batch_tokens, corpus.origin
+        translator.model,
+        translator.tokenizers,
+        sources,
+        list(corpus.tgt),
+        translator.batch_tokens,
+        corpus.origin,
     )
     begin = time.perf_counter()
     translations = translator.translate(sources, name=f"the source of {corpus.origin}", progress=progress)
     seconds = time.perf_counter() - begin
     hypotheses = tuple(translation.text for translation in translations)
+    notes = [LEGACY] * (bleu_tokenize == "none") + [MARKED] * starts_with_mark(corpus)
     return ScoreCard(
         split=corpus.name,
         sentences=len(sources),
-        scores={name: metric(hypotheses, references, bleu_tokenize) for name, metric in METRICS.items()},
+        scores=all_scores(hypotheses, expected, bleu_tokenize),
         loss=loss,
-        exact_match_by_depth=_by_depth(corpus.depths, exact_matches(hypotheses, references)),
+        bleu_by_length=_by_length(sources, hypotheses, expected, bleu_tokenize),
+        exact_match_by_depth=_by_depth(corpus.depths, exact_matches(hypotheses, expected)),
         cut=sum(not translation.finished for translation in translations),
         seconds=seconds,
-        note=LEGACY if bleu_tokenize == "none" else "",
+        note="; ".join(notes),
         search=translator.search,
+        bleu_tokenize=bleu_tokenize,
         data=corpus.hashes,
+        sources=sources,
+        references=expected,
         hypotheses=hypotheses,
     )
+
+
+def all_scores(hypotheses: Sequence[str], references: Sequence[str], bleu_tokenize: str) -> dict[str, Score]:
+    """Every score of :data:`minitrans.evaluation.metrics.METRICS`, with its interval."""
+    return {
+        name: metric(hypotheses, references, bleu_tokenize, RESAMPLES) for name, metric in METRICS.items()
+    }
+
+
+def _by_length(
+    sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str], bleu_tokenize: str
+) -> dict[str, LengthScore]:
+    """BLEU of each bucket that has sentences, shortest first."""
+    lengths = [len(source.split()) for source in sources]
+    buckets = zip((-1, *BUCKETS), (*BUCKETS, None), strict=True)
+    found = {}
+    for shorter, longest in buckets:
+        rows = [i for i, n in enumerate(lengths) if shorter < n and (longest is None or n <= longest)]
+        if rows:
+            name = f"{shorter + 1}-{longest}" if longest is not None else f"more than {shorter}"
+            score = bleu(_rows(hypotheses, rows), _rows(references, rows), bleu_tokenize)
+            found[name] = LengthScore(len(rows), score.value)
+    return found
+
+
+def _rows(lines: Sequence[str], rows: Iterable[int]) -> list[str]:
+    return [lines[row] for row in rows]
 
 
 def _by_depth(depths: Sequence[int] | None, matches: Sequence[bool]) -> dict[int, DepthScore]:
