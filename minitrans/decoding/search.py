@@ -36,7 +36,9 @@ NEVER = -math.inf
 class Searchable(Protocol):
     """What search asks of a model: the encoder-decoder's face. Rivals of the Transformer have it too.
 
-    A cache is what ``start_cache`` returns; ``cache.select(rows)`` reorders, repeats and drops its rows.
+    A cache is what ``start_cache`` returns, B rows of it, one a sentence. ``cache.select(rows)`` reorders,
+    repeats and drops rows: ``rows`` (B', W) names the old row that each new one continues, W hypotheses of
+    one sentence in each line, so that what they share need not be repeated.
     """
 
     @property
@@ -139,7 +141,7 @@ def search(model: Searchable, src: Tensor, src_mask: Tensor, settings: SearchCon
         going_on = _can_win(beam, extended, best_score, settings)
         _cut(beam, ~going_on, settings, found)
         beam, rows = _next(beam, extended, best_score, going_on)
-        cache = _select(cache, rows, len(states))
+        cache = cache.select(rows)
     return [hypothesis for hypothesis in found if hypothesis is not None]
 
 
@@ -280,11 +282,4 @@ def _next(beam: _Beam, extended: _Extended, best_score: Tensor, going_on: Tensor
         log_prob=extended.log_prob[kept],
         best_score=best_score[kept],
     )
-    return grown, rows.flatten()
-
-
-def _select(cache: Any, rows: Tensor, size: int) -> Any:
-    """The cache of the new beam; the same one where every row goes on in its place, as greedy's mostly do."""
-    if torch.equal(rows, torch.arange(size, device=rows.device)):
-        return cache
-    return cache.select(rows)
+    return grown, rows

@@ -1,6 +1,10 @@
 """What a decoder keeps between steps, so that each token is computed once.
 
-Letters: B batch, S source length, t target tokens seen so far, H heads, K d_k, V d_v.
+A sentence may have several hypotheses, all of them reading the same source. Its *cross* keys and values are
+therefore kept once, however wide the beam is, and only the *self* keys and values once a hypothesis.
+
+Letters: B sentences, W hypotheses in each one's beam (1 outside of search), S source length, t target tokens
+seen so far, H heads, K d_k, V d_v.
 """
 
 from dataclasses import dataclass, replace
@@ -18,7 +22,8 @@ class LayerCache:
     cross_key, cross_value
         (B, H, S, K) and (B, H, S, V) of the memory, computed once a sentence.
     self_key, self_value
-        (B, H, t, K) and (B, H, t, V) of the target tokens seen so far (None before the first).
+        (B*W, H, t, K) and (B*W, H, t, V) of the target tokens seen so far (None before the first). The W
+        hypotheses of a sentence stand side by side.
     """
 
     cross_key: Tensor
@@ -27,19 +32,28 @@ class LayerCache:
     self_value: Tensor | None = None
 
     def extend(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, "LayerCache"]:
-        """Append the newest tokens' (B, H, n, K) and (B, H, n, V): all keys, all values, the grown cache."""
+        """Append the newest tokens' (B*W, H, n, K) and (B*W, H, n, V): all keys, values, the grown cache."""
         if self.self_key is not None and self.self_value is not None:
             key = torch.cat((self.self_key, key), dim=2)
             value = torch.cat((self.self_value, value), dim=2)
         return key, value, replace(self, self_key=key, self_value=value)
 
-    def select(self, rows: Tensor) -> "LayerCache":
-        """Rows of the batch, reordered, repeated or left out."""
-        return LayerCache(
-            self.cross_key.index_select(0, rows),
-            self.cross_value.index_select(0, rows),
-            None if self.self_key is None else self.self_key.index_select(0, rows),
-            None if self.self_value is None else self.self_value.index_select(0, rows),
+    def select_sentences(self, sentences: Tensor) -> "LayerCache":
+        """The sources of the given sentences, (B',) long."""
+        return replace(
+            self,
+            cross_key=self.cross_key.index_select(0, sentences),
+            cross_value=self.cross_value.index_select(0, sentences),
+        )
+
+    def select_hypotheses(self, rows: Tensor) -> "LayerCache":
+        """The target tokens of the given rows, (B'*W',) long."""
+        if self.self_key is None or self.self_value is None:
+            return self
+        return replace(
+            self,
+            self_key=self.self_key.index_select(0, rows),
+            self_value=self.self_value.index_select(0, rows),
         )
 
 
@@ -55,11 +69,14 @@ class Cache:
         (B, 1, S) bool.
     length
         Target tokens seen so far.
+    width
+        W, hypotheses of each sentence.
     """
 
     layers: tuple[LayerCache, ...]
     src_mask: Tensor
     length: int = 0
+    width: int = 1
 
     def select(self, rows: Tensor) -> "Cache":
         """Reorder, repeat or leave out rows of the batch.
@@ -67,7 +84,22 @@ class Cache:
         Parameters
         ----------
         rows
-            (B',) long: the row of this cache that each row of the new one continues.
+            The row, of the B*W of this cache, that each row of the new one continues. (B', W') long: each
+            line holds rows of one sentence, which share that sentence's source. (B',) long: each row gets
+            a source of its own.
         """
-        layers = tuple(layer.select(rows) for layer in self.layers)
-        return Cache(layers, self.src_mask.index_select(0, rows), self.length)
+        if rows.dim() == 1:
+            rows = rows.unsqueeze(1)  # (B',) -> (B', 1)
+        layers, src_mask = self.layers, self.src_mask
+        sentences = rows[:, 0] // self.width  # (B',)
+        if not _is_everything(sentences, len(src_mask)):
+            layers = tuple(layer.select_sentences(sentences) for layer in layers)
+            src_mask = src_mask.index_select(0, sentences)
+        if not _is_everything(rows.flatten(), len(self.src_mask) * self.width):
+            layers = tuple(layer.select_hypotheses(rows.flatten()) for layer in layers)
+        return Cache(layers, src_mask, self.length, rows.size(1))
+
+
+def _is_everything(index: Tensor, size: int) -> bool:
+    """Whether all ``size`` rows are wanted, each in its place, so that nothing has to be copied."""
+    return torch.equal(index, torch.arange(size, device=index.device))

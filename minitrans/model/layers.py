@@ -1,6 +1,7 @@
 """Encoder and decoder layers (Vaswani et al. 2017, section 3.1).
 
-Letters: B batch, S source length, T target length, D d_model.
+Letters: B batch, W hypotheses of a sentence (1 outside of search), S source length, T target length,
+H heads, D d_model, K d_k, V d_v.
 """
 
 from torch import Tensor, nn
@@ -118,7 +119,7 @@ class DecoderLayer(nn.Module):
         Parameters
         ----------
         x
-            (B, T, D).
+            (B*W, T, D), the W hypotheses of a sentence side by side.
         cache
             Keys and values of the memory and of the ``start`` tokens before.
         src_mask
@@ -128,23 +129,24 @@ class DecoderLayer(nn.Module):
         start
             Position of the first of the T tokens.
         self_maps, cross_maps
-            Where given, the attention weights (B, H, T, start + T) and (B, H, T, S) are appended.
+            Where given, the attention weights (B*W, H, T, start + T) and (B, H, W*T, S) are appended.
 
         Returns
         -------
-        (B, T, D) and the grown cache.
+        (B*W, T, D) and the grown cache.
         """
         h = self.self_residual.open(x)
-        query = position.rotate(self.self_attention.project_query(h), start)  # (B, H, T, K)
-        key, value = self.self_attention.project_key_value(h)  # (B, H, T, K), (B, H, T, V)
+        query = position.rotate(self.self_attention.project_query(h), start)  # (B*W, H, T, K)
+        key, value = self.self_attention.project_key_value(h)  # (B*W, H, T, K), (B*W, H, T, V)
         key, value, cache = cache.extend(position.rotate(key, start), value)
         # No padding mask: padding is at the right end, so that to every real token it is future.
         h = self.self_attention.attend(query, key, value, causal=True, maps=self_maps)
         x = self.self_residual.close(x, h)
 
-        h = self.cross_residual.open(x)
-        query = self.cross_attention.project_query(h)  # (B, H, T, K)
+        # Hypotheses of one sentence read one source: their queries stand side by side, its keys once.
+        h = self.cross_residual.open(x).reshape(len(cache.cross_key), -1, x.size(-1))  # (B, W*T, D)
+        query = self.cross_attention.project_query(h)  # (B, H, W*T, K)
         h = self.cross_attention.attend(query, cache.cross_key, cache.cross_value, src_mask, maps=cross_maps)
-        x = self.cross_residual.close(x, h)
+        x = self.cross_residual.close(x, h.reshape(x.shape))  # (B, W*T, D) -> (B*W, T, D)
 
         return self.ffn_residual.close(x, self.feed_forward(self.ffn_residual.open(x))), cache

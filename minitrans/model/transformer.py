@@ -1,10 +1,11 @@
 """The Transformer: encoder, decoder, and the face that training and search use.
 
-Letters: B batch, S source length, T target length, H heads, D d_model, N vocabulary.
+Letters: B batch, W hypotheses of a sentence (1 outside of search), S source length, T target length,
+H heads, D d_model, N vocabulary.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from torch import Tensor, nn
@@ -97,7 +98,7 @@ class Decoder(nn.Module):
         return Cache(tuple(layer.start_cache(memory) for layer in layers), src_mask)
 
     def forward(self, tgt: Tensor, cache: Cache, maps: AttentionMaps | None = None) -> tuple[Tensor, Cache]:
-        """The newest tokens (B, T) -> their states (B, T, D), and the grown cache."""
+        """The newest tokens (B*W, T) -> their states (B*W, T, D), and the grown cache."""
         start = cache.length
         x = self.dropout(self.position.add(self.embedding(tgt), start))  # (B, T) -> (B, T, D)
         grown = []
@@ -112,7 +113,7 @@ class Decoder(nn.Module):
                 None if maps is None else maps.cross,
             )
             grown.append(layer_cache)
-        return self.final_norm(x), Cache(tuple(grown), cache.src_mask, start + tgt.size(1))
+        return self.final_norm(x), replace(cache, layers=tuple(grown), length=start + tgt.size(1))
 
 
 class Transformer(nn.Module):
@@ -196,13 +197,13 @@ class Transformer(nn.Module):
         Parameters
         ----------
         tgt
-            (B, n) the newest tokens.
+            (B*W, n) the newest tokens, the W hypotheses of a sentence side by side.
         cache
             What came before them; left as it is.
 
         Returns
         -------
-        states (B, n, D), and the cache with the n tokens in it.
+        states (B*W, n, D), and the cache with the n tokens in it.
         """
         return self.decoder(tgt, cache)
 

@@ -30,7 +30,7 @@ class PrefixCache:
     rows: tuple[tuple[int, Prefix], ...]
 
     def select(self, rows: Tensor) -> "PrefixCache":
-        return PrefixCache(tuple(self.rows[row] for row in rows.tolist()))
+        return PrefixCache(tuple(self.rows[row] for row in rows.flatten().tolist()))
 
 
 class PrefixModel:
