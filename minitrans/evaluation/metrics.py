@@ -7,6 +7,7 @@ sign of a hypothesis would match an unknown sign of a reference. An empty hypoth
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric as SacreMetric
@@ -103,9 +104,9 @@ def _score(
     test = PairedTest([("", hypotheses)], {"": metric}, [references], "bs", n_samples=resamples)
     signatures, results = test()
     ((name, signature),) = signatures.items()
-    (result,) = results[name]
-    mean, half_width = float(result.mean), float(result.ci)
-    return Score(float(result.score), str(signature), mean - half_width, mean + half_width)
+    found: Any = results[name][0]  # untyped: the table holds the systems' names too
+    mean, half_width = float(found.mean), float(found.ci)
+    return Score(float(found.score), str(signature), mean - half_width, mean + half_width)
 
 
 def exact_match(
