@@ -1,5 +1,6 @@
 """Everything that a run needs and that can be refused, before a run folder exists."""
 
+import os
 from dataclasses import dataclass
 
 import torch
@@ -77,6 +78,10 @@ def prepare(config: TrainConfig, tokenizers: Tokenizers | None = None) -> Materi
     )  # fmt: skip
 
 
+# Each process holds torch and a model of its own: a slip of the finger (devices=100) would take all memory.
+PROCESSES_A_PROCESSOR = 4
+
+
 def refuse_machine(trainer: TrainerConfig) -> None:
     """Stop where the run asks for more than this machine has."""
     num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -87,6 +92,13 @@ def refuse_machine(trainer: TrainerConfig) -> None:
     on_gpu = trainer.accelerator != "cpu" and num_gpus > 0
     if trainer.strategy == "fsdp" and not on_gpu:
         raise UserError("trainer.strategy=fsdp works on GPUs alone; use trainer.strategy=ddp")
+    most = PROCESSES_A_PROCESSOR * (os.cpu_count() or 1)
+    for key, number in (("devices", trainer.devices), ("num_workers", trainer.num_workers)):
+        if number > most:
+            raise UserError(
+                f"trainer.{key}={number} is more than this machine's processors can bear; "
+                f"use trainer.{key}={most} or fewer"
+            )
     if on_gpu and trainer.devices > num_gpus:
         raise UserError(
             f"trainer.devices={trainer.devices}, but this machine has {num_gpus}; "

@@ -1,5 +1,6 @@
 """What is made of a configuration, and what is refused before a folder exists."""
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -7,9 +8,15 @@ from typing import Any
 import pytest
 import torch
 
-from minitrans.config import TrainConfig
+from minitrans.config import TrainConfig, TrainerConfig
 from minitrans.errors import UserError
-from minitrans.training.prepare import first_batch, prepare, update_rule
+from minitrans.training.prepare import (
+    PROCESSES_A_PROCESSOR,
+    first_batch,
+    prepare,
+    refuse_machine,
+    update_rule,
+)
 from tests.training.tiny import changed, write_rows
 
 
@@ -99,3 +106,14 @@ def test_a_leaking_model_is_refused_where_the_test_is_on(
     prepare(tiny)
     with pytest.raises(UserError, match="it sees the future"):
         prepare(changed(tiny, {"training.leak_test": True}))
+
+
+@pytest.mark.parametrize("key", ["devices", "num_workers"])
+def test_more_processes_than_the_machine_can_bear_are_refused(key: str) -> None:
+    most = PROCESSES_A_PROCESSOR * (os.cpu_count() or 1)
+    refuse_machine(TrainerConfig(accelerator="cpu", **{key: most}))
+    sentence = (
+        f"trainer.{key}={most + 1} is more than this machine's processors can bear; use trainer.{key}={most} "
+    )
+    with pytest.raises(UserError, match=re.escape(sentence)):
+        refuse_machine(TrainerConfig(accelerator="cpu", **{key: most + 1}))
