@@ -109,6 +109,13 @@ def open_or_create(folder: RunFolder) -> RunFolder:
     return folder
 
 
+def remove_partial_files(folder: RunFolder) -> None:
+    """Remove what a killed process left of files that it was writing; for the one that holds the folder."""
+    for path in folder.path.rglob(".*"):
+        if path.name.endswith(".partial") or path.name.startswith(".begin-"):
+            path.unlink()
+
+
 def refuse_used(path: Path) -> None:
     """Stop where a run already lies: no run folder is ever overwritten."""
     if path.is_file():

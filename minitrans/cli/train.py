@@ -12,9 +12,6 @@ def main() -> int:
 
 def _train(composed: Composed[TrainConfig]) -> None:
     # torch and lightning take seconds to import: --help and a mistyped key should not wait for them
-    from minitrans.training.session import go_on, start
+    from minitrans.training.session import train
 
-    if composed.config.resume:
-        go_on(composed.config, composed.typed)
-    else:
-        start(composed.config, composed.typed)
+    train(composed.config, composed.typed)

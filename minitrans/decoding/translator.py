@@ -16,6 +16,7 @@ from minitrans.data.batching import evaluation_batches, padded
 from minitrans.data.tokenizer import PAD_ID, Tokenizers
 from minitrans.decoding.search import Hypothesis, Searchable, check, search
 from minitrans.errors import UserError
+from minitrans.processes import ALONE, Processes
 
 
 class TranslationModel(Searchable, Protocol):
@@ -78,10 +79,17 @@ class Translator:
         Width, penalty, limits.
     batch_tokens
         Padded source tokens of one batch, end tokens counted. A longer sentence goes alone.
+    processes
+        Those that share the batches of each call: every one makes the same calls, and gets everything.
     """
 
     def __init__(
-        self, model: TranslationModel, tokenizers: Tokenizers, search: SearchConfig, batch_tokens: int = 4096
+        self,
+        model: TranslationModel,
+        tokenizers: Tokenizers,
+        search: SearchConfig,
+        batch_tokens: int = 4096,
+        processes: Processes = ALONE,
     ) -> None:
         check(search)
         if batch_tokens < 1:
@@ -90,6 +98,7 @@ class Translator:
         self.tokenizers = tokenizers
         self.search = search
         self.batch_tokens = batch_tokens
+        self.processes = processes
 
     def translate(
         self,
@@ -108,7 +117,7 @@ class Translator:
         name, first_line
             What the lines belong to and the first one's number there, for errors.
         progress
-            Called with the number of lines just translated, after each batch.
+            Called with the number of lines that this process just translated, after each batch.
 
         Returns
         -------
@@ -125,12 +134,18 @@ class Translator:
         found: list[Translation] = [BLANK] * len(lines)
         _report(progress, len(lines) - len(filled))
         lengths = np.array([len(rows[i]) + 1 for i in filled], dtype=np.int64)
+        batches = evaluation_batches(lengths, self.batch_tokens) if len(filled) else []
+
+        def translate_batch(batch: np.ndarray) -> list[Translation]:
+            translations = self._translate([rows[i] for i in filled[batch]])
+            _report(progress, len(batch))
+            return translations
+
         with evaluating(self.model):
-            for batch in evaluation_batches(lengths, self.batch_tokens) if len(filled) else []:
-                chosen = filled[batch].tolist()
-                for i, translation in zip(chosen, self._translate([rows[i] for i in chosen]), strict=True):
-                    found[i] = translation
-                _report(progress, len(chosen))
+            translated = self.processes.map(translate_batch, batches)
+        for batch, translations in zip(batches, translated, strict=True):
+            for i, translation in zip(filled[batch], translations, strict=True):
+                found[i] = translation
         return found
 
     def _translate(self, rows: Sequence[Sequence[int]]) -> list[Translation]:

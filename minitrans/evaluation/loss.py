@@ -18,6 +18,7 @@ import torch
 from minitrans.data.batching import evaluation_batches, padded
 from minitrans.data.tokenizer import PAD_ID, Tokenizers
 from minitrans.decoding.translator import TranslationModel, evaluating, require_positions
+from minitrans.processes import ALONE, Processes
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ def corpus_loss(
     tgt_lines: Sequence[str],
     batch_tokens: int = 4096,
     name: str = "the corpus",
+    processes: Processes = ALONE,
 ) -> Loss:
     """Score the references of every line, blank ones too.
 
@@ -57,6 +59,8 @@ def corpus_loss(
         Padded tokens of one batch, the longer side counted.
     name
         What the lines belong to, for errors.
+    processes
+        Those that share the batches: every one makes the same call, and gets the same loss.
 
     Raises
     ------
@@ -67,10 +71,12 @@ def corpus_loss(
     require_positions(src, model.src_limit, f"the source of {name}")
     require_positions(tgt, model.tgt_limit, f"the target of {name}")
     lengths = np.array([(len(s) + 1, len(t) + 1) for s, t in zip(src, tgt, strict=True)])  # (n, 2)
-    total = 0.0
     with evaluating(model):
-        for rows in evaluation_batches(lengths, batch_tokens):
-            total += batch_loss(model, [src[row] for row in rows], [tgt[row] for row in rows])
+        sums = processes.map(
+            lambda rows: batch_loss(model, [src[row] for row in rows], [tgt[row] for row in rows]),
+            evaluation_batches(lengths, batch_tokens),
+        )
+    total = sum(sums)  # in the order of the batches, whoever computed them
     num_tokens = int(lengths[:, 1].sum())
     return Loss(total / num_tokens, num_tokens)
 

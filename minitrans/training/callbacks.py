@@ -237,25 +237,26 @@ class SaveCheckpoints(Callback):
         )
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Make the folder hold what led to the weights that training starts from, and nothing later."""
-        self.interruption.take_over()
+        """See that all processes start from the same update, and that ``best.ckpt`` is of one before it.
+
+        Raises
+        ------
+        UserError
+            Processes that were started from outside have met the word of an earlier start.
+        """
         progress = _module(pl_module).progress
-        has_best = trainer.is_global_zero and self._leave_later_checkpoints(progress)
-        if not trainer.strategy.broadcast(has_best):
+        has_best = trainer.is_global_zero and self._keep_best(progress)
+        start, has_best = trainer.strategy.broadcast((progress.update, has_best))
+        if start != progress.update:
+            raise UserError(
+                f"rank {trainer.global_rank} starts from update {progress.update}, but rank 0 from {start}; "
+                "remove the files .begin-* of the run folder and start again"
+            )
+        if not has_best:
             progress.best_value = progress.best_update = None
 
-    def _leave_later_checkpoints(self, progress: checkpoint.Progress) -> bool:
-        """Remove checkpoints of updates that are to be made again; returns whether the best is still there.
-
-        They are left where a run goes on from an older checkpoint than its last, because that one was named
-        or because the last is damaged. Kept, they would pass for the newest ones, and be averaged.
-        """
-        for partial in self.folder.checkpoints.glob(".*.partial"):  # of a process that was killed
-            partial.unlink()
-        for path in self.folder.steps():
-            if int(path.stem.split("-")[1]) > progress.update:
-                print(f"{path.name} is later than the checkpoint that the run goes on from: removed")
-                path.unlink()
+    def _keep_best(self, progress: checkpoint.Progress) -> bool:
+        """Let ``best.ckpt`` stand for the best of the updates made; returns whether there is one."""
         best = self.folder.checkpoints / checkpoint.BEST
         if progress.best_update is not None and self.folder.step(progress.best_update).exists():
             checkpoint.link(self.folder.step(progress.best_update), best)

@@ -1,19 +1,21 @@
 """One run: train, keep the best, score it, and write everything down."""
 
 import logging
-import os
 import warnings
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import Logger, WandbLogger
+from lightning.pytorch.strategies import DDPStrategy, Strategy
 
 from minitrans import checkpoint
 from minitrans.checkpoint import Checkpoint
-from minitrans.config import TrainConfig, plain
+from minitrans.config import TrainConfig, TrainerConfig, plain
 from minitrans.data.stream import UpdateStream
 from minitrans.errors import UserError
+from minitrans.processes import Launched, Processes, absent, failed_to_answer, launched
 from minitrans.run import RunFolder
 from minitrans.training import precision
 from minitrans.training.allocator import keep_freed_memory
@@ -27,14 +29,15 @@ from minitrans.training.callbacks import (
     Validate,
 )
 from minitrans.training.ema import MovingAverage
-from minitrans.training.interruption import Interruption
+from minitrans.training.interruption import Interruption, own_signals
 from minitrans.training.log import MetricsFile, close_loggers, make_loggers
 from minitrans.training.module import Totals, TranslationModule
 from minitrans.training.prepare import Material
-from minitrans.training.resume import experiment_of
+from minitrans.training.resume import experiment_of, settle
 from minitrans.training.validation import Validation
 
 _SHOWN_TRANSLATIONS = 10
+_ROLL_CALL = 5.0  # seconds in which processes notice that one of them is gone
 
 
 def fit(config: TrainConfig, folder: RunFolder, material: Material, start: Checkpoint | None) -> None:
@@ -53,6 +56,11 @@ def fit(config: TrainConfig, folder: RunFolder, material: Material, start: Check
         What :func:`minitrans.training.prepare.prepare` made of the configuration.
     start
         The checkpoint to go on from.
+
+    Raises
+    ------
+    UserError
+        The loss is not a number, the disk is full, or another process of the run is gone or silent.
     """
     _quieten()
     if config.training.fast:
@@ -60,57 +68,104 @@ def fit(config: TrainConfig, folder: RunFolder, material: Material, start: Check
     module = TranslationModule(
         material.model, material.optimizer, material.schedule, config.training, config.seed
     )
+    if config.trainer.precision == "fp64":
+        module.double()  # before a checkpoint's weights come in
     average = MovingAverage(material.model, config.training.ema_decay) if config.training.ema_decay else None
-    trainer_precision, _ = precision.choose(config.trainer.precision, config.trainer.accelerator)
     if start is not None:
-        _restore(module, average, start)
-    loggers = make_loggers(config.logger, folder, plain(config))
+        _restore(module, average, folder, start)
+    process = launched()
+    loggers = make_loggers(config.logger, folder, plain(config)) if _process_rank() == 0 else []
     with Interruption() as interruption:
         callbacks = _callbacks(config, folder, material, module, average, loggers, interruption)
         if start is not None and start.optimizer is not None:
             callbacks.insert(0, RestoreOptimizer(start.optimizer))
-        trainer = Trainer(
-            accelerator=config.trainer.accelerator,
-            devices=config.trainer.devices,
-            num_nodes=config.trainer.num_nodes,
-            strategy=config.trainer.strategy,
-            precision=trainer_precision,  # type: ignore[arg-type]
-            max_epochs=1,  # the stream of updates runs through all epochs of the data
-            callbacks=callbacks,
-            logger=loggers or False,
-            use_distributed_sampler=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            limit_val_batches=0,
-            num_sanity_val_steps=0,
-            default_root_dir=folder.path,
-        )
+        trainer = _trainer(config, folder, process, callbacks, loggers)
         stream = UpdateStream(
             material.run_plan, module.progress.update, trainer.global_rank, trainer.world_size
         )
         on_gpu = trainer.strategy.root_device.type == "cuda"
         try:
             trainer.fit(module, stream.loader(config.trainer.num_workers, pin_memory=on_gpu))
+        except Exception as error:
+            if process is None or not failed_to_answer(error):
+                raise
+            raise UserError(_gone(process, config.trainer.timeout)) from error
         finally:
             close_loggers(loggers)
 
 
+def _trainer(
+    config: TrainConfig,
+    folder: RunFolder,
+    process: Launched | None,
+    callbacks: list[Callback],
+    loggers: list[Logger],
+) -> Trainer:
+    machine = config.trainer
+    trainer_precision, _ = precision.choose(machine.precision, machine.accelerator)
+    trainer = Trainer(
+        accelerator=machine.accelerator,
+        devices=process.per_machine if process else machine.devices,
+        num_nodes=process.world_size // process.per_machine if process else machine.num_nodes,
+        strategy=_strategy(machine, process),
+        precision=trainer_precision,  # type: ignore[arg-type]
+        max_epochs=1,  # the stream of updates runs through all epochs of the data
+        callbacks=callbacks,
+        logger=loggers or False,
+        use_distributed_sampler=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        limit_val_batches=0,
+        num_sanity_val_steps=0,
+        default_root_dir=folder.path,
+    )
+    return own_signals(trainer)
+
+
+def _strategy(machine: TrainerConfig, process: Launched | None) -> str | Strategy:
+    if process is None or machine.strategy == "fsdp":
+        return machine.strategy
+    # the buffers are constant tables: nothing to send before each update
+    return DDPStrategy(timeout=timedelta(seconds=machine.timeout), broadcast_buffers=False)
+
+
+def _gone(process: Launched, timeout: int) -> str:
+    ranks = ", ".join(str(rank) for rank in absent(process, _ROLL_CALL)) or "unknown"
+    return (
+        f"another process of the run (rank {ranks}) was ended or did not answer for {timeout} seconds "
+        "(trainer.timeout), and the others were ended"
+    )
+
+
 class RestoreOptimizer(Callback):
-    """Puts a checkpoint's optimizer state back, once Lightning has made the optimizer."""
+    """Puts a checkpoint's optimizer state back, once Lightning has made the optimizer.
+
+    The settings (decay, betas) are those of the configuration, which may have been changed by force.
+    """
 
     def __init__(self, state: dict[str, Any]):
         self.state = state
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Load the state before the first update."""
-        trainer.optimizers[0].load_state_dict(self.state)
+        optimizer = trainer.optimizers[0]
+        saved = self.state["param_groups"]
+        groups = [
+            {**own, "params": old["params"]}
+            for own, old in zip(optimizer.state_dict()["param_groups"], saved, strict=True)
+        ]
+        optimizer.load_state_dict({"state": self.state["state"], "param_groups": groups})
 
 
-def _restore(module: TranslationModule, average: MovingAverage | None, start: Checkpoint) -> None:
+def _restore(
+    module: TranslationModule, average: MovingAverage | None, folder: RunFolder, start: Checkpoint
+) -> None:
     checkpoint.load_weights(module.model, start.model, start.path)
     module.progress = replace(start.progress)
-    if process_rank() == 0:  # the sums are those of all processes
+    if _process_rank() == 0:
+        settle(folder, start)
+        # the sums are those of all processes
         module.totals = Totals(**start.progress.window)  # type: ignore[arg-type]
     if average is not None:
         average.restore(start.ema or start.model)
@@ -127,10 +182,12 @@ def _callbacks(
 ) -> list[Callback]:
     """In the order in which they act after each update: an average must have moved before it is scored."""
     stopwatch = Stopwatch()
-    first_process = process_rank() == 0
+    process = launched()
+    processes = Processes(process.rank, process.world_size) if process else Processes()
+    first_process = processes.rank == 0
     file = MetricsFile(folder.metrics, keep_until=module.progress.update) if first_process else None
     metrics = LogMetrics(file, loggers, config.training.log_every, stopwatch)
-    validation = Validation(material, config.search, config.training.validate_sentences)
+    validation = Validation(material, config.search, config.training.validate_sentences, processes)
     show = _translations_shower(loggers, material)
     validate = Validate(validation, config.training, metrics, stopwatch, average, show)
     experiment = experiment_of(config)
@@ -175,9 +232,10 @@ def _translations_shower(loggers: list[Logger], material: Material) -> Show | No
     return show
 
 
-def process_rank() -> int:
-    """This process's number as its launcher (torchrun, SLURM) tells it; 0 where there is none."""
-    return int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")))
+def _process_rank() -> int:
+    """This process's number; 0 where it is alone."""
+    process = launched()
+    return process.rank if process else 0
 
 
 def _quieten() -> None:

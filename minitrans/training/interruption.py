@@ -22,22 +22,9 @@ class Interruption:
         self._old: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> "Interruption":
-        self._old = self._install()
+        if threading.current_thread() is threading.main_thread():
+            self._old = {number: signal.signal(number, self._request) for number in SIGNALS}
         return self
-
-    def take_over(self) -> None:
-        """Put the handlers on top again, once Lightning has put its own on SIGTERM.
-
-        Lightning's leaves after the update by ``SystemExit``, that is with status 0 and without a word, and
-        talks to the other processes from inside the handler, which can block for ever.
-        """
-        self._install()
-
-    def _install(self) -> dict[signal.Signals, object]:
-        """Returns the handlers that were there before."""
-        if threading.current_thread() is not threading.main_thread():
-            return {}
-        return {number: signal.signal(number, self._request) for number in SIGNALS}
 
     def __exit__(self, *exception: object) -> None:
         for number, handler in self._old.items():
@@ -55,3 +42,21 @@ class Interruption:
             return asked
         vote = torch.tensor(float(asked), device=trainer.strategy.root_device)
         return bool(trainer.strategy.reduce(vote, reduce_op="sum") > 0)
+
+
+def own_signals(trainer: Trainer) -> Trainer:
+    """Keep Lightning from handling signals itself.
+
+    Its handler leaves by ``SystemExit``, that is with status 0 and without a word, and talks to the other
+    processes from inside the handler, which can block for ever. And before each update it broadcasts whether
+    the first process was told, and takes any failure of that for a no: a process then is one collective
+    ahead of the others, and all wait for ever. :meth:`Interruption.agreed` is the one vote.
+    """
+
+    def nothing() -> None:
+        return
+
+    trainer._signal_connector.register_signal_handlers = nothing  # type: ignore[method-assign]
+    # newer than the oldest Lightning that we take
+    trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = nothing  # type: ignore[method-assign]
+    return trainer

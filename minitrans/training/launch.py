@@ -3,33 +3,67 @@
 Hydra runs once, in the parent. The parent makes the run folder, writes ``config.yaml`` into it and starts
 workers through torch's own launcher; a worker reads the folder and never composes a configuration. (A
 launcher that runs the command line again would make a second sweep folder, and could compose something else.)
+
+Where torchrun or SLURM starts the processes from outside, the first one does the parent's work, and the
+others wait in ``run_dir`` for its word.
 """
 
+import contextlib
 import logging
 import os
+import signal
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import yaml
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 import minitrans
-from minitrans.checkpoint import LAST
-from minitrans.config import TrainerConfig
+from minitrans import checkpoint
+from minitrans.config import TrainConfig, TrainerConfig, parse
 from minitrans.errors import UserError
+from minitrans.processes import Launched, launched
 from minitrans.run import RunFolder
+from minitrans.training.fit import fit
+from minitrans.training.interruption import SIGNALS
+from minitrans.training.prepare import prepare
 
+_FINISHED = "finished"
 _PACKAGE_PARENT = str(Path(minitrans.__file__).resolve().parent.parent)
 
 
+# --------------------------------------------------------------------------------------
+# Processes that we start
+# --------------------------------------------------------------------------------------
+
+
 def needs_workers(trainer: TrainerConfig) -> bool:
-    """Whether this process has to start others."""
+    """Whether this process has to start others.
+
+    Raises
+    ------
+    UserError
+        Several machines: each of them has to be told.
+    """
+    if launched() is not None:
+        return False
+    if trainer.num_nodes > 1:
+        raise UserError(
+            f"trainer.num_nodes={trainer.num_nodes} needs a launcher on each machine (torchrun, srun), and "
+            "run_dir=FOLDER on a disk that all of them see; README.md, several machines, has the line"
+        )
     return trainer.devices > 1
 
 
 def run_workers(trainer: TrainerConfig, folder: RunFolder, begin: Path | None) -> None:
     """Train in ``trainer.devices`` processes, and come back when all have ended.
+
+    Each worker is in a session of its own, so a Ctrl-C of the terminal reaches this process alone, which
+    hands it on. Asked to end, they have 30 seconds for it. A worker ends by itself when this process does.
 
     Parameters
     ----------
@@ -43,9 +77,11 @@ def run_workers(trainer: TrainerConfig, folder: RunFolder, begin: Path | None) -
     Raises
     ------
     UserError
-        A process died; its rank is named. The others have been ended.
+        A process failed; its rank or its own sentence says why. The others have been ended.
+    KeyboardInterrupt
+        A second request to end, while the first is being obeyed.
     """
-    words = ["-m", "minitrans.cli.worker", str(folder.path), *([str(begin)] if begin else [])]
+    words = [str(folder.path), str(os.getpid()), *([str(begin)] if begin else [])]
     launch = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -55,25 +91,107 @@ def run_workers(trainer: TrainerConfig, folder: RunFolder, begin: Path | None) -
         rdzv_endpoint="localhost:0",
         max_restarts=0,
         monitor_interval=0.5,
+        signals_to_handle=",".join(number.name for number in SIGNALS),
     )
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // trainer.devices)))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_PACKAGE_PARENT, os.environ.get("PYTHONPATH")]))
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # our sentence says it
+    with _handlers_put_back():
+        try:
+            elastic_launch(launch, sys.executable)("-m", "minitrans.cli.worker", *words)
+        except SignalException as request:
+            if isinstance(request.__context__, SignalException):
+                raise KeyboardInterrupt from request
+            return  # the workers were told too: they have saved and ended
+        except ChildFailedError as error:
+            raise UserError(_describe(error, folder)) from error
+
+
+@contextlib.contextmanager
+def _handlers_put_back() -> Iterator[None]:
+    """torch's launcher leaves handlers that raise on any later signal."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
     try:
-        elastic_launch(launch, sys.executable)(*words)
-    except SignalException:
-        return  # the workers were told too: they have saved and ended
-    except ChildFailedError as error:
-        rank, failure = error.get_first_failure()
-        raise UserError(_describe(rank, failure, folder)) from error
+        yield
+    finally:
+        with contextlib.suppress(ValueError):  # outside the main thread none were put
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
-def _describe(rank: int, failure: ProcessFailure, folder: RunFolder) -> str:
-    how = (
-        f"was killed by signal {-failure.exitcode}"
-        if failure.exitcode < 0
-        else f"ended with status {failure.exitcode}"
-    )
-    saved = (folder.checkpoints / LAST).exists()
+def _describe(error: ChildFailedError, folder: RunFolder) -> str:
+    """The cause first: the others fail because a process was killed, and later than it."""
+    failures: dict[int, ProcessFailure] = error.failures
+    rank, failure = min(failures.items(), key=lambda item: (item[1].exitcode >= 0, item[1].timestamp))
+    sentence = failure.message.partition("UserError: ")[2]
+    if not sentence:
+        how = (
+            f"was killed by signal {-failure.exitcode}"
+            if failure.exitcode < 0
+            else f"ended with status {failure.exitcode}"
+        )
+        sentence = f"the process of rank {rank} {how} and the others were ended"
+    saved = (folder.checkpoints / checkpoint.LAST).exists()
     advice = f"; the last checkpoint is whole: go on with resume={folder.path}" if saved else ""
-    return f"the process of rank {rank} {how} and the others were ended{advice}"
+    return f"{sentence}{advice}"
+
+
+# --------------------------------------------------------------------------------------
+# Processes that were started from outside
+# --------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def word_given(folder: RunFolder, begin: Path | None) -> Iterator[None]:
+    """The first process's word to the others of its launch: the folder is ready, and this is the start."""
+    process = launched()
+    if process is None:
+        yield
+        return
+    word = _word(folder, process)
+    checkpoint.write_whole(word, lambda partial: partial.write_text(str(begin or ""), encoding="utf8"))
+    try:
+        yield
+    finally:
+        word.unlink(missing_ok=True)
+
+
+def nothing_to_do(folder: RunFolder) -> None:
+    """The first process's word to the others where the run has made all its updates."""
+    process = launched()
+    if process is not None:
+        _word(folder, process).write_text(_FINISHED, encoding="utf8")
+
+
+def follow(folder: RunFolder, process: Launched, timeout: int) -> None:
+    """Wait for the first process's word, and work with it.
+
+    Raises
+    ------
+    UserError
+        No word within ``timeout`` seconds.
+    """
+    word = _word(folder, process)
+    give_up = time.monotonic() + timeout
+    while not word.exists():
+        if time.monotonic() > give_up:
+            raise UserError(
+                f"rank {process.rank} waited {timeout} seconds (trainer.timeout) for rank 0 to make the run "
+                f"folder {folder.path}; give a run_dir on a disk that all machines see"
+            )
+        time.sleep(0.1)
+    begin = word.read_text(encoding="utf8")
+    if begin != _FINISHED:
+        work(folder, Path(begin) if begin else None)
+
+
+def _word(folder: RunFolder, process: Launched) -> Path:
+    return folder.path / f".begin-{process.job}"
+
+
+def work(folder: RunFolder, begin: Path | None) -> None:
+    """Train this process's share of the run that ``folder`` describes."""
+    start = checkpoint.read(begin) if begin else None
+    path = folder.path / "config.yaml"
+    config = parse(TrainConfig, yaml.safe_load(path.read_text(encoding="utf8")), str(path))
+    fit(config, folder, prepare(config, start.tokenizers if start else None), start)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,12 +14,36 @@ from minitrans.checkpoint import Checkpoint, Progress
 from minitrans.config import TrainConfig, plain
 from minitrans.errors import StoppedEarlyError, UserError
 from minitrans.model.parameters import parameter_table
+from minitrans.processes import launched
 from minitrans.run import RunFolder
 from minitrans.training import finish, precision
 from minitrans.training.fit import fit
-from minitrans.training.launch import needs_workers, run_workers
+from minitrans.training.launch import follow, needs_workers, nothing_to_do, run_workers, word_given
 from minitrans.training.prepare import Material, prepare
-from minitrans.training.resume import continuation
+from minitrans.training.resume import AUTO, begun, continuation, run_folder
+
+
+def train(config: TrainConfig, typed: Mapping[str, Any]) -> None:
+    """What a training command line means: begin a run, go on with one, or work on one that another leads.
+
+    Parameters
+    ----------
+    config
+        The configuration.
+    typed
+        What the user typed of it.
+    """
+    process = launched()
+    folder = run_folder(config) if process else None
+    if process and folder and process.rank > 0:
+        follow(folder, process, config.trainer.timeout)
+    elif config.resume == AUTO and not begun(config):
+        print(f"{config.run_dir} holds no checkpoint to go on from: starting anew", flush=True)
+        start(config, typed)
+    elif config.resume:
+        go_on(config, typed)
+    else:
+        start(config, typed)
 
 
 def start(config: TrainConfig, typed: Mapping[str, Any]) -> None:
@@ -37,7 +62,8 @@ def start(config: TrainConfig, typed: Mapping[str, Any]) -> None:
         Anything wrong with the input, before a folder is made.
     """
     console = Console()
-    if config.run_dir:
+    begun_before = config.resume == AUTO  # and killed before its first checkpoint
+    if config.run_dir and not begun_before:
         run.refuse_used(run.RunFolder.of(config.run_dir).path)
     if config.schedule.get("kind") == "noam" and "optimizer.lr" in typed:
         raise UserError(
@@ -47,7 +73,11 @@ def start(config: TrainConfig, typed: Mapping[str, Any]) -> None:
     _use_threads(config)
     material = prepare(config)
     _announce(console, config, material)
-    folder = run.create(config.run_dir, str(typed.get("experiment", "")), *_words(config))
+    if begun_before:
+        folder = run.open_or_create(run.RunFolder.of(config.run_dir))
+    else:
+        folder = run.create(config.run_dir, str(typed.get("experiment", "")), *_words(config))
+    config = replace(config, resume="", force=False)
     with run.locked(folder):
         _write_records(config, folder, material)
         _train_and_score(console, config, folder, material, None)
@@ -68,6 +98,7 @@ def go_on(config: TrainConfig, typed: Mapping[str, Any]) -> None:
     folder, progress = going_on.folder, going_on.start.progress
     unscored = (folder.checkpoints / checkpoint.LAST).exists() and not folder.result.exists()
     if is_finished(progress, going_on.config, material) and not unscored:
+        nothing_to_do(folder)
         console.print(f"{folder.path} is finished: {progress.update} updates made.", soft_wrap=True)
         return
     _announce(console, going_on.config, material)
@@ -79,6 +110,7 @@ def go_on(config: TrainConfig, typed: Mapping[str, Any]) -> None:
 
 def _write_records(config: TrainConfig, folder: RunFolder, material: Material) -> None:
     """What the folder says of its run; where the run came from is written once, at its beginning."""
+    run.remove_partial_files(folder)
     run.write_config(folder, plain(config))
     material.tokenizers.save(folder.path)
     record = folder.path / "provenance.json"
@@ -93,7 +125,14 @@ def _train_and_score(
     folder.result.unlink(missing_ok=True)  # of fewer updates
     if begin is None or not is_finished(begin.progress, config, material):
         _train(config, folder, material, begin)
-    progress = checkpoint.read(folder.checkpoints / checkpoint.LAST).progress
+    else:
+        nothing_to_do(folder)
+    last = folder.checkpoints / checkpoint.LAST
+    if not last.exists():
+        raise StoppedEarlyError(
+            f"stopped before the first checkpoint; start again with run_dir={folder.path} resume=auto"
+        )
+    progress = checkpoint.read(last).progress
     if not is_finished(progress, config, material):
         raise StoppedEarlyError(
             f"stopped after update {progress.update}, which is saved; go on with resume={folder.path}"
@@ -107,7 +146,8 @@ def _train_and_score(
 def _train(config: TrainConfig, folder: RunFolder, material: Material, begin: Checkpoint | None) -> None:
     if needs_workers(config.trainer):
         run_workers(config.trainer, folder, begin.path if begin else None)
-    else:
+        return
+    with word_given(folder, begin.path if begin else None):
         fit(config, folder, material, begin)
 
 

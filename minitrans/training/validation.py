@@ -7,6 +7,7 @@ from minitrans.decoding.translator import Translator
 from minitrans.evaluation.loss import corpus_loss
 from minitrans.evaluation.metrics import bleu
 from minitrans.model.transformer import Transformer
+from minitrans.processes import ALONE, Processes
 from minitrans.training.prepare import Material
 
 
@@ -38,21 +39,34 @@ class Validation:
         The limits of length.
     sentences
         How many sentences (the first ones) are translated; None for all. The loss is over all of them.
+    processes
+        Those that share the work. The scores are those of one process, to the last bit.
     """
 
-    def __init__(self, material: Material, search: SearchConfig, sentences: int | None):
-        self.material = material
+    def __init__(
+        self,
+        material: Material,
+        search: SearchConfig,
+        sentences: int | None,
+        processes: Processes = ALONE,
+    ):
+        self.material, self.processes = material, processes
         self.search = replace(search, beam_size=1)
         self.sources = list(material.valid_text.src[:sentences])
         self.references = list(material.valid_text.tgt[:sentences])
 
     def run(self, model: Transformer) -> ValidationScores:
         """Score ``model`` as it stands, in evaluation mode."""
-        translator = Translator(model, self.material.tokenizers, self.search)
+        translator = Translator(model, self.material.tokenizers, self.search, processes=self.processes)
         translations = [one.text for one in translator.translate(self.sources, name="the validation split")]
         score = bleu(translations, self.references, self.material.source.bleu_tokenize)
         corpus = self.material.valid_text
         loss = corpus_loss(
-            model, self.material.tokenizers, list(corpus.src), list(corpus.tgt), name=corpus.origin
+            model,
+            self.material.tokenizers,
+            list(corpus.src),
+            list(corpus.tgt),
+            name=corpus.origin,
+            processes=self.processes,
         )
         return ValidationScores(loss.per_token, loss.perplexity, score.value, translations)

@@ -41,13 +41,18 @@ def test_a_second_ctrl_c_stops_at_once() -> None:
             signal.raise_signal(signal.SIGINT)
 
 
-def test_a_handler_of_another_library_is_taken_over() -> None:
-    with Interruption() as interruption:
-        old = signal.signal(signal.SIGTERM, lambda number, frame: pytest.fail("the other handler ran"))
-        interruption.take_over()
-        signal.raise_signal(signal.SIGTERM)
-        assert interruption.requested is signal.SIGTERM
-        signal.signal(signal.SIGTERM, old)
+def test_lightning_handles_no_signal_itself(tiny: TrainConfig, tmp_path: Path) -> None:
+    """Also not before the first update, where its handler would end the run with status 0 and no word."""
+    seen = []
+
+    def setup(self: LogMetrics, trainer: Trainer, module: LightningModule, stage: str) -> None:
+        seen.append(signal.getsignal(signal.SIGTERM))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LogMetrics, "setup", setup)
+        patch.setattr(LogMetrics, "on_train_start", lambda self, *_: setup(self, *_, stage=""))
+        train(changed(tiny, {"training.max_updates": 1}), tmp_path / "run")
+    assert [getattr(handler, "__func__", None) for handler in seen] == [Interruption._request] * 2
 
 
 def test_outside_the_main_thread_nothing_happens() -> None:
@@ -55,8 +60,7 @@ def test_outside_the_main_thread_nothing_happens() -> None:
     seen = []
 
     def enter() -> None:
-        with Interruption() as interruption:
-            interruption.take_over()
+        with Interruption():
             seen.append(signal.getsignal(signal.SIGTERM))
 
     thread = threading.Thread(target=enter)

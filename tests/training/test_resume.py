@@ -13,13 +13,14 @@ import yaml
 
 from minitrans import checkpoint
 from minitrans.checkpoint import Checkpoint
+from minitrans.cli.compose import compose
 from minitrans.config import TrainConfig, plain
-from minitrans.errors import UserError
+from minitrans.errors import StoppedEarlyError, UserError
 from minitrans.run import RunFolder
 from minitrans.training import session
 from minitrans.training.interruption import Interruption
 from minitrans.training.module import TranslationModule
-from minitrans.training.resume import Continuation, continuation
+from minitrans.training.resume import Continuation, continuation, settle
 from tests.training.tiny import assert_equal, changed, train
 
 SCHEDULES = [
@@ -205,7 +206,7 @@ def test_a_damaged_newest_checkpoint_gives_way_to_an_older_one_which_is_named(
     cut(folder.step(12))
     found = going_on(tiny, folder.path)
     told = capsys.readouterr().out
-    assert "last.ckpt is damaged" in told
+    assert "step-000012.ckpt is damaged" in told
     assert "going on from step-000008.ckpt instead" in told
     assert found.start.progress.update == 8
     train(found.config, folder.path, found.start)
@@ -218,7 +219,7 @@ def test_a_damaged_newest_checkpoint_gives_way_to_an_older_one_which_is_named(
 def test_damaged_checkpoints_alone_are_an_error_not_a_new_start(folder: RunFolder, tiny: TrainConfig) -> None:
     for path in folder.steps():
         cut(path)
-    with pytest.raises(UserError, match=r"last\.ckpt is damaged.*holds no whole checkpoint to go on from"):
+    with pytest.raises(UserError, match=r"step-000012\.ckpt is damaged.*holds no whole checkpoint"):
         going_on(tiny, folder.path)
 
 
@@ -226,7 +227,6 @@ def test_an_older_file_goes_on_in_place_and_later_ones_are_left(
     folder: RunFolder, tiny: TrainConfig, capsys: pytest.CaptureFixture[str], stop_after: Stop
 ) -> None:
     whole = metrics(folder)
-    (folder.checkpoints / ".step-000099.ckpt.17.partial").touch()
     stop_after(6)
     go_on(tiny, folder.step(4))
     assert folder.steps() == [folder.step(4), folder.step(6)]
@@ -298,6 +298,63 @@ def test_what_makes_another_experiment_is_refused_by_name(
         continuation(changed(tiny, {**typed, "resume": str(folder.path)}), typed)
 
 
+@pytest.mark.parametrize("typed", [{"optimizer.lr": 0.5}, {"model.dropout": 0.3}, {"seed": 2}])
+def test_force_goes_on_all_the_same_and_says_so(
+    typed: dict[str, Any], folder: RunFolder, tiny: TrainConfig
+) -> None:
+    words = {**typed, "force": True}
+    found = continuation(changed(tiny, {**words, "resume": str(folder.path)}), words)
+    ((key, value),) = typed.items()
+    assert found.changed[key][1] == value
+    assert f"with {key} {found.changed[key][0]} -> {value}" in str(found)
+    assert found.config.force is False
+    assert found.config == changed(found.config, typed)
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ({"model.d_model": 32}, r"the weights of .* do not fit another model\.d_model; leave it out"),
+        (
+            {"tokenizer.vocab_size": 99},
+            r"tokenizer\.vocab_size=99 would make .*; leave it out to go on or",
+        ),
+        ({"optimizer.kind": "adam"}, r"optimizer\.kind=adam would make .*; leave it out to go on or"),
+    ],
+)
+def test_not_even_force_changes_what_the_weights_stand_for(
+    typed: dict[str, Any], told: str, folder: RunFolder, tiny: TrainConfig
+) -> None:
+    words = {**typed, "force": True}
+    with pytest.raises(UserError, match=told):
+        continuation(changed(tiny, {**words, "resume": str(folder.path)}), words)
+
+
+def test_a_forced_weight_decay_is_the_one_that_acts(folder: RunFolder, tiny: TrainConfig) -> None:
+    """The optimizer's state comes from the checkpoint, its settings from the configuration."""
+    found = going_on(tiny, folder.path, optimizer__weight_decay=0.5, force=True, training__max_updates=13)
+    train(found.config, folder.path, found.start)
+    groups = last(folder).optimizer["param_groups"]  # type: ignore[index]
+    assert [group["weight_decay"] for group in groups] == [0.5, 0.0]
+
+
+def test_an_experiments_name_stands_for_what_its_file_states(tiny: TrainConfig, tmp_path: Path) -> None:
+    """A run of ``experiment=multi30k_quick seed=5`` goes on with the name alone; the seed is not its."""
+    recipe = compose("train", ["experiment=multi30k_quick"], TrainConfig).config
+    stated = {name: getattr(recipe, name) for name in ("optimizer", "schedule")}
+    folder = train(changed(tiny, {**stated, "seed": 5, "training.max_updates": 1}), tmp_path / "run")
+    config = changed(recipe, {"resume": str(folder.path)})
+    with pytest.raises(UserError, match=r"data\.kind=text would make"):  # which its file does state
+        continuation(config, {"experiment": "multi30k_quick"})
+    own = {"data": tiny.data, "model": tiny.model, "tokenizer": tiny.tokenizer, "training": tiny.training}
+    found = continuation(changed(config, own), {"experiment": "multi30k_quick"})
+    assert found.config.seed == 5
+
+
+def test_how_translations_are_looked_for_may_change(folder: RunFolder, tiny: TrainConfig) -> None:
+    assert going_on(tiny, folder.path, search__beam_size=4).config.search.beam_size == 4
+
+
 def test_what_may_change_is_applied_and_said(folder: RunFolder, tiny: TrainConfig) -> None:
     found = going_on(
         tiny, folder.path, training__max_updates=20, training__save_every=7, training__accumulate=2
@@ -310,7 +367,7 @@ def test_what_may_change_is_applied_and_said(folder: RunFolder, tiny: TrainConfi
         "training.accumulate": (1, 2),
     }
     assert str(found) == (
-        f"Going on from update 12 ({folder.checkpoints / 'last.ckpt'}) with training.max_updates 12 -> 20, "
+        f"Going on from update 12 ({folder.step(12)}) with training.max_updates 12 -> 20, "
         "training.save_every 4 -> 7, training.accumulate 1 -> 2"
     )
 
@@ -415,3 +472,69 @@ def test_a_branch_has_its_own_record_and_tokenizers(tiny: TrainConfig, tmp_path:
 
 def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
+
+
+# resume=auto
+
+
+def auto(tiny: TrainConfig, path: Path, **changes: Any) -> TrainConfig:
+    return changed(tiny, {"resume": "auto", "run_dir": str(path), **changes})
+
+
+def test_auto_starts_goes_on_and_ends(
+    tiny: TrainConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str], stop_after: Stop
+) -> None:
+    """One command line for a job that a cluster starts again and again."""
+    config = auto(tiny, tmp_path / "run")
+    session.start(changed(tiny, {"run_dir": str(tmp_path / "whole")}), {})
+    for stop, code in ((5, "after update 5"), (8, "after update 8")):
+        stop_after(stop)
+        with pytest.raises(StoppedEarlyError, match=code):
+            session.train(config, {"run_dir": config.run_dir, "resume": "auto"})
+    stop_after(0)
+    session.train(config, {})
+    said = capsys.readouterr().out.replace("\n", " ")
+    assert f"{config.run_dir} holds no checkpoint to go on from: starting anew" in said
+    assert "Going on from update 5" in said and "Going on from update 8" in said
+    assert_same_run(RunFolder.of(tmp_path / "run"), RunFolder.of(tmp_path / "whole"))
+    before = {path: path.read_bytes() for path in _files(tmp_path / "run")}
+    session.train(config, {})
+    assert {path: path.read_bytes() for path in _files(tmp_path / "run")} == before
+    written = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert (written["resume"], written["force"]) == ("", False)
+
+
+def test_auto_takes_over_what_was_killed_before_a_checkpoint(tiny: TrainConfig, tmp_path: Path) -> None:
+    folder = RunFolder.of(tmp_path / "run")
+    folder.checkpoints.mkdir(parents=True)
+    partial = folder.checkpoints / ".step-000099.ckpt.17.partial"
+    partial.touch()
+    folder.metrics.write_text("update,epoch,split,loss\n1,1,train,9.9\n2,1,tr")
+    session.train(auto(tiny, folder.path), {})
+    assert [row["update"] for row in metrics(folder)] == [*map(str, range(1, 13)), "12"]
+    assert metrics(folder)[0]["loss"] != "9.9"
+    assert not partial.exists()
+
+
+def test_auto_needs_the_folder_of_a_run(tiny: TrainConfig, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"resume=auto goes on in run_dir.*add run_dir=FOLDER"):
+        session.train(changed(tiny, {"resume": "auto"}), {})
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "mine.txt").touch()
+    with pytest.raises(UserError, match=r"letters is already in use"):
+        session.train(auto(tiny, tmp_path / "letters"), {})
+
+
+def test_auto_never_starts_anew_over_damaged_checkpoints(folder: RunFolder, tiny: TrainConfig) -> None:
+    for path in folder.steps():
+        cut(path)
+    with pytest.raises(UserError, match="holds no whole checkpoint to go on from"):
+        session.train(auto(tiny, folder.path), {})
+
+
+def test_the_named_checkpoint_is_the_newest_before_rows_go(folder: RunFolder, tiny: TrainConfig) -> None:
+    """Killed right after the rows were cut, the run must not go on from a later checkpoint."""
+    settle(folder, checkpoint.read(folder.step(8)))
+    assert going_on(tiny, folder.path).start.progress.update == 8
+    assert last(folder).progress.update == 8
+    assert folder.steps() == [folder.step(4), folder.step(8)]
