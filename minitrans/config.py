@@ -176,8 +176,29 @@ class SearchConfig:
         choices=("none", "exponent", "gnmt"),
     )
     alpha: float = _doc("strength of the length penalty", 0.6, low=0)
+    coverage: float = _doc(
+        "strength of the penalty for source tokens hardly attended to (0: none)", 0.0, low=0
+    )
+    min_length: int = _doc("shortest translation in tokens, end token not counted", 0, low=0)
+    min_length_ratio: float = _doc("further bound: tokens of the source x this", 0.0, low=0)
     max_length: int = _doc("longest translation in tokens, end token not counted", 256, low=1)
     max_length_ratio: float = _doc("further bound: tokens of the source x this + 10", 2.0, above=0)
+    no_repeat_ngram: int = _doc(
+        "no so many tokens in a row come twice in a translation (0: they may)", 0, low=0
+    )
+    n_best: int = _doc("translations given for each sentence, best first", 1, low=1)
+    sample: bool = _doc(
+        "draw each token at random instead of looking for the best (needs beam_size=1)", False
+    )
+    temperature: float = _doc("logits are divided by this before drawing; below 1 is bolder", 1.0, above=0)
+    top_k: int = _doc("draw among so many likeliest tokens (0: all)", 0, low=0)
+    top_p: float = _doc("draw among the likeliest tokens that hold this probability, at most 1", 1.0, above=0)
+    seed: int = _doc("of the draws; a sentence's are the same in every batch", 1, low=0)
+
+    def greedy(self) -> "SearchConfig":
+        """The same bounds, and the likeliest token at every step: what validation uses."""
+        bounds = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if "length" in f.name}
+        return SearchConfig(**{**bounds, "beam_size": 1})
 
 
 @dataclass
@@ -451,6 +472,56 @@ def check(config: Experiment) -> None:
         raise UserError(
             f"training.average_last={training.average_last} checkpoints cannot be averaged "
             f"where training.keep_last={training.keep_last} are kept; raise training.keep_last"
+        )
+    check_search(config.search)
+
+
+def check_search(search: SearchConfig) -> None:
+    """Refuse search settings that are out of range or contradict each other.
+
+    Settings made in Python come here too, so that the ranges are looked at once more; only ``alpha`` may be
+    negative there, which prefers short translations.
+
+    Raises
+    ------
+    UserError
+        Names the keys and what to change.
+    """
+    for f in dataclasses.fields(search):
+        value = getattr(search, f.name)
+        _check_choice(value, f.metadata["choices"], f"search.{f.name}", "the settings")
+        if f.name != "alpha":
+            _check_range(value, f.metadata, f"search.{f.name}", "the settings")
+    if search.top_p > 1:
+        raise UserError(f"search.top_p is {search.top_p}, but a probability is at most 1")
+    for low, high in (("min_length", "max_length"), ("min_length_ratio", "max_length_ratio")):
+        if getattr(search, low) > getattr(search, high):
+            raise UserError(
+                f"search.{low}={getattr(search, low)} is more than search.{high}={getattr(search, high)}; "
+                "change one of them"
+            )
+    _check_sampling(search)
+
+
+def _check_sampling(search: SearchConfig) -> None:
+    """Drawing at random knows no beam, and the settings of the draws mean nothing without them."""
+    if search.sample:
+        if search.beam_size != 1:
+            raise UserError(
+                f"search.sample=true draws token by token and has no beam of {search.beam_size}; "
+                "type search.beam_size=1 beside it, or search=sampling"
+            )
+        return
+    for name, nothing in (("temperature", 1.0), ("top_k", 0), ("top_p", 1.0)):
+        if getattr(search, name) != nothing:
+            raise UserError(
+                f"search.{name}={getattr(search, name)} means nothing without sampling; "
+                "type search.sample=true and search.beam_size=1 beside it, or search=sampling"
+            )
+    if search.n_best > search.beam_size:
+        raise UserError(
+            f"search.n_best={search.n_best} is more than search.beam_size={search.beam_size} hypotheses; "
+            "change one of them"
         )
 
 

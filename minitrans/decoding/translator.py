@@ -11,10 +11,10 @@ from typing import Protocol
 import numpy as np
 from torch import Tensor, nn
 
-from minitrans.config import SearchConfig
+from minitrans.config import SearchConfig, check_search
 from minitrans.data.batching import evaluation_batches, padded
 from minitrans.data.tokenizer import PAD_ID, Tokenizers
-from minitrans.decoding.search import Hypothesis, Searchable, check, search
+from minitrans.decoding.search import Hypothesis, Searchable, search
 from minitrans.errors import UserError
 from minitrans.processes import ALONE, Processes
 
@@ -91,7 +91,7 @@ class Translator:
         batch_tokens: int = 4096,
         processes: Processes = ALONE,
     ) -> None:
-        check(search)
+        check_search(search)
         if batch_tokens < 1:
             raise UserError(f"batch_tokens is {batch_tokens}, but must be at least 1")
         self.model = model

@@ -207,6 +207,19 @@ class Transformer(nn.Module):
         """
         return self.decoder(tgt, cache)
 
+    def attending_step(self, tgt: Tensor, cache: Cache) -> tuple[Tensor, Tensor, Cache]:
+        """A :meth:`step` that tells where it looked.
+
+        Returns
+        -------
+        states (B*W, n, D), the last layer's attention to the source, the mean of its heads (B*W, n, S), and
+        the cache.
+        """
+        maps = AttentionMaps()
+        states, cache = self.decoder(tgt, cache, maps)
+        attention = maps.cross[-1].mean(dim=1)  # (B, H, W*n, S) -> (B, W*n, S)
+        return states, attention.reshape(*tgt.shape, -1), cache
+
     def logits(self, states: Tensor) -> Tensor:
         """(..., D) -> (..., N)."""
         return self.output(states)

@@ -1,6 +1,6 @@
 """What a validation measures: loss and perplexity without smoothing, BLEU by real search."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from minitrans.config import SearchConfig
 from minitrans.decoding.translator import Translator
@@ -51,7 +51,7 @@ class Validation:
         processes: Processes = ALONE,
     ):
         self.material, self.processes = material, processes
-        self.search = replace(search, beam_size=1)
+        self.search = search.greedy()
         self.sources = list(material.valid_text.src[:sentences])
         self.references = list(material.valid_text.tgt[:sentences])
 

@@ -21,7 +21,8 @@ INSPECT = Words.of("inspect_attention", InspectConfig)
 LAYERS = '"model.num_encoder_layers" or "model.num_decoder_layers"'
 SEARCH_KEYS = (
     'train has no key "search.width"; '
-    "the keys of search are beam_size, length_penalty, alpha, max_length, max_length_ratio"
+    "the keys of search are beam_size, length_penalty, alpha, coverage, min_length, min_length_ratio, "
+    "max_length, max_length_ratio, no_repeat_ngram, n_best, sample, temperature, top_k, top_p, seed"
 )
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from minitrans.build import build_model
 from minitrans.config import Experiment, ModelConfig, SearchConfig
 from minitrans.decoding.penalties import PENALTIES
-from minitrans.decoding.search import END, PAD, START, Hypothesis, search
+from minitrans.decoding.search import END, PAD, START, Hypothesis, search, search_n_best
 from minitrans.errors import UserError
 from minitrans.model.masks import padding_mask
 from minitrans.model.transformer import Transformer
@@ -202,7 +202,8 @@ def test_a_model_that_allows_nothing_at_all_gives_the_tokens_before(beam_size: i
     model = PrefixModel(lambda src, prefix: only_padding if len(prefix) == 3 else logs(a=0.75, b=0.25))
     (best,) = run(model, [[5, END]], SearchConfig(beam_size=beam_size, length_penalty="none"))
     log_prob = pytest.approx(2 * math.log(0.75))
-    assert best == Hypothesis((A, A), log_prob, log_prob, False)
+    half = (pytest.approx(math.log(0.75)), pytest.approx(math.log(0.75)))
+    assert best == Hypothesis((A, A), log_prob, log_prob, False, half)
     nothing = PrefixModel(lambda src, prefix: only_padding)
     (empty,) = run(nothing, [[5, END]], SearchConfig(beam_size=beam_size))
     assert empty == Hypothesis((), 0.0, 0.0, False)
@@ -250,6 +251,16 @@ def test_the_search_never_passes_the_models_positions() -> None:
         ({"beam_size": 0}, "search.beam_size"),
         ({"max_length": 0}, "search.max_length"),
         ({"max_length_ratio": -1.0}, "search.max_length_ratio"),
+        ({"coverage": -0.1}, "search.coverage is -0.1, but must be at least 0"),
+        ({"min_length": 9, "max_length": 8}, "search.min_length=9 is more than search.max_length=8"),
+        ({"min_length_ratio": 2.5}, "search.min_length_ratio=2.5 is more than search.max_length_ratio=2.0"),
+        ({"n_best": 6}, "search.n_best=6 is more than search.beam_size=5"),
+        ({"sample": True}, "search.sample=true draws token by token and has no beam of 5"),
+        ({"temperature": 0.5}, "search.temperature=0.5 means nothing without sampling"),
+        ({"top_k": 3}, "search.top_k=3 means nothing without sampling"),
+        ({"top_p": 0.5}, "search.top_p=0.5 means nothing without sampling"),
+        ({"top_p": 1.5}, "search.top_p is 1.5, but a probability is at most 1"),
+        ({"temperature": 0.0}, "search.temperature is 0.0, but must be above 0"),
         ({"length_penalty": "gmnt"}, 'did you mean "gnmt"'),
     ],
 )
@@ -371,7 +382,7 @@ def test_neighbours_and_their_order_do_not_matter(
     seed: int, beam_size: int, sources: list[list[int]], data: st.DataObject
 ) -> None:
     model = tiny(seed % 50, vocab_size=20)
-    config = SearchConfig(beam_size=beam_size, max_length=9, max_length_ratio=0.0)
+    config = SearchConfig(beam_size=beam_size, max_length=9, max_length_ratio=0.1)
     rows = [[*src, END] for src in sources]
     alone = [run(model, [row], config)[0] for row in rows]
     order = data.draw(st.permutations(range(len(rows))))
@@ -379,3 +390,213 @@ def test_neighbours_and_their_order_do_not_matter(
     for place, i in enumerate(order):
         assert together[place].tokens == alone[i].tokens
         assert together[place].score == pytest.approx(alone[i].score, abs=1e-4)
+
+
+# --------------------------------------------------------------------------------------
+# n-best, coverage, constraints: against enumeration
+# --------------------------------------------------------------------------------------
+
+WIDE = (6, 3, 30)  # vocabulary, longest, a beam that nothing falls out of: 3 + 9 + 27 unfinished at most
+
+
+@torch.no_grad()
+def coverage_of(model: Transformer, src: list[int], tokens: Prefix, beta: float) -> float:
+    """The penalty of one translation from all of its attention at once."""
+    ids, tgt = torch.tensor([src]), torch.tensor([[START, *tokens]])
+    maps = model.attention_maps(ids, padding_mask(ids), tgt)
+    covered = maps.cross[-1].mean(dim=1).sum(dim=1)[0, :-1]  # (1, H, T, S) -> the S - 1 words
+    return beta * sum(math.log(min(float(part), 1.0)) for part in covered)
+
+
+def repeats(tokens: Prefix, n: int) -> bool:
+    ngrams = [tokens[i : i + n] for i in range(len(tokens) - n + 1)]
+    return n > 0 and len(set(ngrams)) < len(ngrams)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    beta=st.sampled_from([0.0, 0.3]),
+    min_length=st.integers(0, 3),
+    no_repeat_ngram=st.integers(0, 2),
+    prefix=st.lists(st.integers(3, 5), max_size=2),
+    n_best=st.sampled_from([1, 4]),
+    src=st.lists(st.integers(3, 5), min_size=1, max_size=4),
+)
+def test_a_wide_beam_finds_the_best_of_all_that_is_allowed(
+    seed: int,
+    beta: float,
+    min_length: int,
+    no_repeat_ngram: int,
+    prefix: list[int],
+    n_best: int,
+    src: list[int],
+) -> None:
+    vocab_size, max_length, beam_size = WIDE
+    config = SearchConfig(
+        beam_size=beam_size,
+        coverage=beta,
+        min_length=min_length,
+        max_length=max_length,
+        no_repeat_ngram=no_repeat_ngram,
+        n_best=n_best,
+    )
+    model, source, begin = tiny(seed, vocab_size), [*src, END], tuple(prefix)
+    scores = {
+        tokens: scores_of(model, source, [tokens], config)[0] + coverage_of(model, source, tokens, beta)
+        for n in range(max(min_length, len(prefix)), max_length + 1)
+        for tokens in itertools.product(range(3, vocab_size), repeat=n)
+        if tokens[: len(begin)] == begin
+        # what is forced may repeat, and what follows may not repeat any more
+        and not any(
+            repeats(tokens[:end], no_repeat_ngram)
+            and tokens[end - no_repeat_ngram : end] in ngrams_before(tokens, end, no_repeat_ngram)
+            for end in range(len(begin) + 1, len(tokens) + 1)
+        )
+    }
+    ids = torch.tensor([source])
+    (found,) = search_n_best(model, ids, padding_mask(ids), config, [prefix])
+    best = sorted(scores.values(), reverse=True)[:n_best]
+    assert [h.score for h in found] == pytest.approx(best, abs=1e-4)
+    assert [h.score for h in found] == pytest.approx([scores[h.tokens] for h in found], abs=1e-4)
+    assert len({h.tokens for h in found}) == len(found)
+
+
+def ngrams_before(tokens: Prefix, end: int, n: int) -> set[Prefix]:
+    """The n-grams of ``tokens`` that are over before the one that ends at ``end``."""
+    return {tokens[i : i + n] for i in range(end - n)}
+
+
+def test_coverage_prefers_what_looked_everywhere() -> None:
+    """aa has the higher probability and looks at the first word alone; b looks at both."""
+    table = {(START,): logs(a=0.6, b=0.4), (START, A): logs(a=1.0), (START, A, A): logs(end=1.0)}
+    model = PrefixModel(lambda _, prefix: table.get(prefix, logs(end=1.0)))
+    looked = {1: [0.5, 0.5, 0.0], A: [1.0, 0.0, 0.0], B: [0.4, 0.9, 0.0]}
+
+    def attending_step(tgt: Tensor, cache: PrefixCache) -> tuple[Tensor, Tensor, PrefixCache]:
+        states, cache = model.step(tgt, cache)
+        return states, torch.tensor([[looked.get(row[0], [0.0] * 3)] for row in tgt.tolist()]), cache
+
+    model.attending_step = attending_step  # type: ignore[attr-defined]
+    config = SearchConfig(beam_size=3, length_penalty="none", max_length=4)
+    assert run(model, [[5, 6, END]], config)[0].tokens == (A, A)
+    (best,) = run(model, [[5, 6, END]], replace(config, coverage=1.0))
+    assert best.tokens == (B,)
+    # the start looked half at each word, b at .4 and .9 of them: .9 and 1.4 in all
+    assert best.score == pytest.approx(math.log(0.4) + math.log(0.9))
+    (best,) = run(model, [[5, 6, END]], replace(config, coverage=0.1))
+    assert best.tokens == (A, A)
+    assert best.score == pytest.approx(math.log(0.6) + 0.1 * math.log(0.5))
+
+
+def test_no_more_hypotheses_come_than_there_are() -> None:
+    model = PrefixModel(lambda src, prefix: logs(a=0.75, end=0.25) if len(prefix) == 1 else logs(end=1.0))
+    ids = torch.tensor([[5, END]])
+    config = SearchConfig(beam_size=4, n_best=4, length_penalty="none")
+    (found,) = search_n_best(model, ids, padding_mask(ids), config)
+    assert [(h.tokens, h.finished) for h in found] == [((A,), True), ((), True)]
+    assert [h.log_prob for h in found] == pytest.approx([math.log(0.75), math.log(0.25)])
+    assert found[0].token_log_probs == pytest.approx((math.log(0.75), 0.0))
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10**6), beam_size=st.sampled_from([1, 3]))
+def test_the_log_probabilities_of_tokens_are_the_models(seed: int, beam_size: int) -> None:
+    model = tiny(seed, vocab_size=12)
+    source = [4, 5, 6, END]
+    (best,) = run(model, [source], SearchConfig(beam_size=beam_size, max_length=7))
+    ids, tgt = torch.tensor([source]), torch.tensor([[START, *best.tokens]])
+    with torch.no_grad():
+        log_probs = model(ids, padding_mask(ids), tgt)[0].log_softmax(-1)  # (T, N)
+    expected = [float(log_probs[i, token]) for i, token in enumerate([*best.tokens, END])]
+    assert best.token_log_probs == pytest.approx(expected, abs=1e-4)
+    assert best.log_prob == pytest.approx(sum(expected), abs=1e-4)
+
+
+# --------------------------------------------------------------------------------------
+# Sampling
+# --------------------------------------------------------------------------------------
+
+SAMPLED = SearchConfig(beam_size=1, sample=True, length_penalty="none", max_length=9, max_length_ratio=0.1)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    sources=st.lists(st.lists(st.integers(3, 19), min_size=1, max_size=9), min_size=2, max_size=6),
+    data=st.data(),
+)
+def test_a_sentences_samples_do_not_depend_on_its_neighbours(
+    seed: int, sources: list[list[int]], data: st.DataObject
+) -> None:
+    model = tiny(seed % 50, vocab_size=20)
+    config = replace(SAMPLED, seed=seed, n_best=2, top_k=data.draw(st.sampled_from([0, 4])))
+    rows = [[*src, END] for src in sources]
+    order = data.draw(st.permutations(range(len(rows))))
+    width = max(len(row) for row in rows)
+    ids = torch.tensor([rows[i] + [PAD] * (width - len(rows[i])) for i in order])
+    together = search_n_best(model, ids, padding_mask(ids), config)
+    for place, i in enumerate(order):
+        one = torch.tensor([rows[i]])
+        (alone,) = search_n_best(model, one, padding_mask(one), config)
+        if not alone[0].near_tie:
+            assert [h.tokens for h in together[place]] == [h.tokens for h in alone]
+        scores = [h.score for h in alone]
+        assert [h.score for h in together[place]] == pytest.approx(scores, abs=1e-4)
+
+
+def test_samples_follow_the_model() -> None:
+    """500 translations of one token each: shares within 5 standard deviations of the model's."""
+    first = logs(end=0.2, a=0.3, b=0.5)
+    model = PrefixModel(lambda src, prefix: first if len(prefix) == 1 else logs(end=1.0))
+    ids = torch.tensor([[5, END]])
+    (found,) = search_n_best(model, ids, padding_mask(ids), replace(SAMPLED, n_best=500))
+    assert len(found) == 500
+    for tokens, p in (((), 0.2), ((A,), 0.3), ((B,), 0.5)):
+        drawn = [h for h in found if h.tokens == tokens]
+        assert len(drawn) / 500 == pytest.approx(p, abs=5 * math.sqrt(p * (1 - p) / 500))
+        assert {round(h.log_prob, 5) for h in drawn} == {round(math.log(p), 5)}  # the model's, not the draw's
+
+
+def test_another_seed_is_another_sample_and_the_same_seed_the_same() -> None:
+    model, source = tiny(3, vocab_size=20), [[4, 5, 6, END]]
+    once, again, other = (run(model, source, replace(SAMPLED, seed=seed)) for seed in (1, 1, 2))
+    assert once == again
+    assert once[0].tokens != other[0].tokens
+
+
+def test_one_token_to_draw_from_is_greedy() -> None:
+    model, source = tiny(3, vocab_size=20), [[4, 5, 6, END], [7, END]]
+    greedy = run(model, source, SearchConfig(beam_size=1, length_penalty="none", max_length=9))
+    drawn = run(model, source, replace(SAMPLED, top_k=1, max_length_ratio=2.0))
+    assert [h.tokens for h in drawn] == [h.tokens for h in greedy]
+
+
+# --------------------------------------------------------------------------------------
+# Near-ties
+# --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("beam_size", [1, 2])
+@pytest.mark.parametrize(("gap", "near"), [(1e-5, True), (1e-2, False)])
+def test_a_choice_that_rounding_can_turn_is_told(beam_size: int, gap: float, near: bool) -> None:
+    """Row 5 chooses between a and b, row 6 has no doubt."""
+    doubt = [-math.inf, -math.inf, -math.inf, 0.0, gap]
+
+    def logits_of(src: int, prefix: Prefix) -> list[float]:
+        if len(prefix) > 1:
+            return logs(end=1.0)
+        return doubt if src == 5 else logs(a=0.9, b=0.1)
+
+    config = SearchConfig(beam_size=beam_size, length_penalty="none", max_length=4)
+    first, second = run(PrefixModel(logits_of), [[5, END], [6, END]], config)
+    assert first.tokens == (B,)
+    assert (first.near_tie, second.near_tie) == (near, False)
+
+
+def test_to_end_or_to_go_on_can_be_a_near_tie() -> None:
+    table = {(START,): [-math.inf, -math.inf, 1e-5, 0.0, -3.0]}
+    model = PrefixModel(lambda _, prefix: table.get(prefix, logs(end=1.0)))
+    (best,) = run(model, [[5, END]], SearchConfig(beam_size=1))
+    assert best.tokens == ()
+    assert best.near_tie
