@@ -247,5 +247,6 @@ def _quieten() -> None:
         "IterableDataset",
         "val_dataloader",
         "LeafSpec",
+        "broadcast_buffers",
     ):
         warnings.filterwarnings("ignore", message=f".*{advice}.*", module="lightning.*")

@@ -28,7 +28,8 @@ def choose(precision: str, accelerator: str) -> tuple[str, str]:
     if precision == "fp32":
         return "32-true", "fp32"
     if precision == "fp64":
-        return "64-true", "fp64 weights and activations"
+        # the weights are made so in fit; Lightning's word would convert the batches, which hold ids
+        return "32-true", "fp64 weights and activations"
     if on_gpu:
         if torch.cuda.is_bf16_supported():
             return "bf16-mixed", "bf16 activations, fp32 weights"
