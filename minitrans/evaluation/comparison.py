@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from sacrebleu.metrics import TER
 from sacrebleu.metrics.base import Metric as SacreMetric
@@ -217,24 +218,20 @@ def changes(system: Evaluated, baseline: Evaluated) -> list[Change]:
     return sorted(found, key=lambda change: (change.difference, change.line))
 
 
-def comparison_table(comparisons: Sequence[Comparison]) -> Table:
-    """All comparisons with one baseline for the terminal."""
-    baseline = comparisons[0].baseline
-    table = Table(title=f"{baseline.card.split}: compared with {baseline.name}")
-    table.add_column("system", overflow="fold")
-    table.add_column("score")
-    for name in ("baseline", "system", "difference", "p, bootstrap", "p, randomisation"):
-        table.add_column(name, justify="right")
-    for comparison in comparisons:
-        name = comparison.system.name
-        for metric, found in comparison.differences.items():
-            numbers = f"{found.baseline:.2f}", f"{found.system:.2f}", f"{found.difference:+.2f}"
-            chances = f"{found.p_bootstrap:.4f}", f"{found.p_randomisation:.4f}"
-            table.add_row(name, TITLES[metric], *numbers, *chances)
-            name = ""
-        table.add_section()
+def comparison_table(comparison: Comparison) -> Table:
+    """One comparison for the terminal."""
+    title = f"{comparison.system.name} against {comparison.baseline.name}"
+    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column(comparison.system.card.split)
+    for name in ("baseline", "system", "difference", "p bootstrap", "p randomised"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for metric, found in comparison.differences.items():
+        numbers = f"{found.baseline:.2f}", f"{found.system:.2f}", f"{found.difference:+.2f}"
+        chances = f"{found.p_bootstrap:.4f}", f"{found.p_randomisation:.4f}"
+        table.add_row(TITLES[metric], *numbers, *chances)
     table.caption = (
-        f"paired, from sacreBLEU: {BOOTSTRAP:,} samples, {RANDOMISATION:,} trials; p is the chance of "
-        "a difference as large between equal systems"
+        f"{comparison.better:,} sentences better, {comparison.worse:,} worse. p: the chance of a difference "
+        f"as large between equal systems (sacreBLEU, paired; {BOOTSTRAP:,} samples, {RANDOMISATION:,} trials)"
     )
+    table.caption_justify = "left"
     return table

@@ -17,11 +17,9 @@ def comparison_page(comparison: Comparison, changes: Sequence[Change]) -> str:
     Parameters
     ----------
     changes
-        Of :func:`minitrans.evaluation.comparison.changes`. The 100 of the largest difference are shown, so
-        that losses stand at the top and gains at the end.
+        Of :func:`minitrans.evaluation.comparison.changes`, worst first.
     """
-    most = sorted(changes, key=lambda change: (-abs(change.difference), change.line))[:MOST]
-    shown = sorted(most, key=lambda change: (change.difference, change.line))
+    shown = most_changed(changes)
     system, baseline = comparison.system, comparison.baseline
     heading = f"{system.name} against {baseline.name}"
     return "\n".join(
@@ -41,6 +39,17 @@ def comparison_page(comparison: Comparison, changes: Sequence[Change]) -> str:
             "",
         ]
     )
+
+
+def most_changed(changes: Sequence[Change]) -> list[Change]:
+    """The 50 that lost most and the 50 that gained most, more of one kind where the other has fewer.
+
+    Of the largest differences alone a much better system would show nothing that it does worse.
+    """
+    losses = [change for change in changes if change.difference < 0]
+    gains = [change for change in changes if change.difference >= 0]
+    num_losses = min(len(losses), max(MOST // 2, MOST - len(gains)))
+    return losses[:num_losses] + gains[len(gains) - min(len(gains), MOST - num_losses) :]
 
 
 def marked(words: Sequence[str], others: Sequence[str], tag: str) -> str:
@@ -66,7 +75,7 @@ def _about(comparison: Comparison) -> str:
 
 def _scores(comparison: Comparison) -> str:
     """The table of scores and p-values."""
-    heads = ("score", "baseline", "system", "difference", "p, bootstrap", "p, randomisation")
+    heads = ("score", "baseline", "system", "difference", "p bootstrap", "p randomised")
     rows = [
         f"<tr><th>{html.escape(TITLES[name])}</th><td>{found.baseline:.2f}</td><td>{found.system:.2f}</td>"
         f"<td>{_signed(found.difference)}</td><td>{found.p_bootstrap:.4f}</td>"
@@ -92,7 +101,7 @@ def _heading(shown: int, changed: int) -> str:
         return "No sentence changed"
     if shown == changed:
         return f"The {changed:,} sentences that changed, worst first"
-    return f"The {shown:,} of {changed:,} changed sentences that changed most, worst first"
+    return f"{shown:,} of {changed:,} changed sentences: what lost most, then what gained most"
 
 
 def _sentence(change: Change) -> str:
@@ -159,5 +168,6 @@ del { background: var(--lost-back); color: var(--lost); text-decoration: none; b
 ins { background: var(--won-back); color: var(--won); text-decoration: none; border-radius: 3px;
   padding: 0 .15em; }
 @media (max-width: 40rem) { dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .4rem; }
-  dt { font-size: .8rem; } dt b { float: none; margin-left: .5rem; } th, td { padding-right: .6rem; } }
+  dt { font-size: .8rem; } dt b { float: none; margin-left: .5rem; }
+  table { font-size: .8rem; } th, td { padding-right: .5rem; } th { white-space: normal; } }
 """

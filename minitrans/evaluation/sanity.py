@@ -38,8 +38,8 @@ def sanity_rows(corpus: Corpus, train: Corpus, bleu_tokenize: str) -> list[Sanit
     sources, expected = list(corpus.src), references(corpus)
     memory = Memory(list(train.src), list(train.tgt))
     rows: dict[str, Sequence[str]] = {
-        "the reference itself": expected,
-        "the source, copied": sources,
-        "target of the nearest training source": [memory.translate(source) for source in sources],
+        "(reference)": expected,
+        "(source, copied)": sources,
+        "(nearest in training)": [memory.translate(source) for source in sources],
     }
     return [SanityRow(name, all_scores(lines, expected, bleu_tokenize)) for name, lines in rows.items()]

@@ -3,11 +3,12 @@
 import dataclasses
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from minitrans.config import SearchConfig
 from minitrans.data.corpus import Corpus
@@ -123,37 +124,49 @@ class ScoreCard:
         return name != "exact_match" or self.one_right_answer or self.scores[name].value > 0
 
     def table(self) -> Table:
-        """The card for the terminal."""
+        """The card for the terminal; what says how to get each score again stands below it."""
         table = Table(title=f"{self.split}: {self.sentences:,} sentences, beam {self.search.beam_size}")
         table.add_column("score")
         table.add_column("value", justify="right")
         table.add_column("95 % interval", justify="right")
-        table.add_column("signature", overflow="fold")
+        table.add_column("counted on", overflow="fold")
         for name, score in self.scores.items():
             if self.shows(name):
                 table.add_row(TITLES[name], shown(name, score), interval(name, score), self._said_of(name))
-        for depth, at_depth in self.exact_match_by_depth.items():
-            size = f"{at_depth.sentences:,} sentences"
-            table.add_row(f"  nesting depth {depth}", f"{at_depth.exact_match:.2f}", "", size)
-        for words, of_length in self.bleu_by_length.items():
-            size = f"{of_length.sentences:,} sentences"
-            table.add_row(f"BLEU, sources of {words} words", f"{of_length.bleu:.2f}", "", size)
+                for group, value, size in self._groups(name):
+                    table.add_row(f"  {group}", f"{value:.2f}", "", f"{size:,} sentences")
         table.add_row(
             "loss, nats a token", f"{self.loss.per_token:.4f}", "", f"{self.loss.num_tokens:,} tokens"
         )
         table.add_row("perplexity", f"{self.loss.perplexity:.3f}")
         table.add_row("sentences a second", f"{self.sentences_per_s:.1f}", "", f"{self.seconds:.1f} s")
-        table.caption = self.note or None
+        signatures = [f"{TITLES[name]}: {s.signature}" for name, s in self.scores.items() if s.signature]
+        table.caption = Text("\n".join([self.note] * bool(self.note) + signatures))
+        table.caption_justify = "left"
         return table
+
+    def _groups(self, name: str) -> Iterator[tuple[str, float, int]]:
+        """Groups of sentences that a score is told of too: name, score, sentences."""
+        if name == "bleu":
+            for words, of_length in self.bleu_by_length.items():
+                yield f"sources of {words} words", of_length.bleu, of_length.sentences
+        if name == "exact_match":
+            for depth, at_depth in self.exact_match_by_depth.items():
+                yield f"nesting depth {depth}", at_depth.exact_match, at_depth.sentences
 
     def _said_of(self, name: str) -> str:
         if name == "exact_match" and not self.one_right_answer:
-            return "other right translations count as wrong"
-        return self.scores[name].signature
+            return "other right ones count as wrong"
+        return ""
 
     def settings(self) -> str:
-        """The search, in one line."""
-        return ", ".join(f"{key} {value}" for key, value in dataclasses.asdict(self.search).items())
+        """The search, in one line: its main settings, and whatever else is not the default."""
+        usual = dataclasses.asdict(SearchConfig())
+        values = dataclasses.asdict(self.search)
+        return ", ".join(f"{k} {v}" for k, v in values.items() if k in _MAIN_SETTINGS or v != usual[k])
+
+
+_MAIN_SETTINGS = ("beam_size", "length_penalty", "alpha")
 
 
 def shown(name: str, score: Score) -> str:

@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
+from rich.text import Text
 
 from minitrans.evaluation.metrics import Score
 from minitrans.evaluation.sanity import SanityRow
@@ -11,7 +13,6 @@ from minitrans.evaluation.scorecard import ScoreCard, shown
 
 _COLUMNS = {
     "bleu": "BLEU",
-    "bleu_lowercase": "lower-cased",
     "chrf": "chrF2++",
     "ter": "TER",
     "exact_match": "exact, %",
@@ -31,23 +32,23 @@ class Evaluated:
 def summary_table(rows: Sequence[Evaluated], sanity: Sequence[SanityRow] = ()) -> Table:
     """One row a checkpoint, in the order given, then the rows of no model.
 
-    BLEU's column says how wide its 95 % interval is to either side. Cards of unlike data or unlike
-    tokenizers are not comparable, and the caption says so.
+    BLEU's column says how wide its 95 % interval is to either side; all else is on the cards. Cards of
+    unlike data or unlike tokenizers are not comparable, and the caption says so.
     """
     scores = [row.card.scores for row in rows] + [row.scores for row in sanity]
     columns = [name for name in _COLUMNS if any(name in found for found in scores)]
-    table = Table(title=_title(rows))
+    table = Table(title=_title(rows), box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("translations", overflow="fold")
-    for name in [*(_COLUMNS[column] for column in columns), "perplexity", "sentences/s"]:
-        table.add_column(name, justify="right")
+    for name in [*(_COLUMNS[column] for column in columns), "perplexity"]:
+        table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        speed = f"{row.card.sentences_per_s:.1f}"
-        table.add_row(row.name, *_cells(row.card.scores, columns), f"{row.card.loss.perplexity:.3f}", speed)
+        table.add_row(row.name, *_cells(row.card.scores, columns), f"{row.card.loss.perplexity:.2f}")
     if sanity:
         table.add_section()
     for frame in sanity:
-        table.add_row(frame.name, *_cells(frame.scores, columns), "", "")
-    table.caption = _caption(rows) or None
+        table.add_row(frame.name, *_cells(frame.scores, columns), "")
+    table.caption = _caption(rows)
+    table.caption_justify = "left"
     return table
 
 
@@ -66,11 +67,12 @@ def _cell(name: str, score: Score) -> str:
     return f"{shown(name, score)} ± {(score.high - score.low) / 2:.2f}"
 
 
-def _caption(rows: Sequence[Evaluated]) -> str:
-    """Notes of the cards, each once, and what forbids comparing the rows."""
+def _caption(rows: Sequence[Evaluated]) -> Text:
+    """Notes of the cards and BLEU's signatures, each once, and what forbids comparing the rows."""
     notes = list(dict.fromkeys(row.card.note for row in rows if row.card.note))
     if len({tuple(row.card.data.values()) for row in rows}) > 1:
         notes.append("the rows are scored on different data: do not compare them")
     if len({row.card.bleu_tokenize for row in rows}) > 1:
         notes.append("the rows are scored with different tokenizers: do not compare their BLEU")
-    return "; ".join(notes)
+    notes += dict.fromkeys(f"BLEU: {row.card.scores['bleu'].signature}" for row in rows)
+    return Text("\n".join(notes))

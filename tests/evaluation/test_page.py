@@ -4,7 +4,7 @@ import re
 from html.parser import HTMLParser
 
 from minitrans.evaluation.comparison import Change, Comparison, Difference, changes
-from minitrans.evaluation.page import MOST, comparison_page, marked
+from minitrans.evaluation.page import MOST, comparison_page, marked, most_changed
 from tests.evaluation.cards import evaluated
 
 VOID = {"meta", "br"}
@@ -91,12 +91,25 @@ def test_an_empty_translation_is_seen() -> None:
     assert "(empty)" in outline.texts["dd"]
 
 
-def test_of_many_changes_the_largest_are_shown() -> None:
+def changed(*differences: float) -> list[Change]:
+    return [
+        Change(i, "s", "r", "b", "a", 50.0, 50.0 + d, 0.0, 0.0) for i, d in enumerate(differences, start=1)
+    ]
+
+
+def test_of_many_changes_the_worst_and_the_best_are_shown() -> None:
     system, baseline = evaluated("new", ["x"], ["x"]), evaluated("old", ["x"], ["x"])
     comparison = Comparison(system, baseline, {}, 0, 0, 0)
-    many = [Change(i, "s", "r", "b", "a", 50.0, 50.0 + (i - MOST), 0.0, 0.0) for i in range(2 * MOST + 1)]
+    many = changed(*range(-60, 80))
     outline = Outline(comparison_page(comparison, many))
-    assert len(outline.texts["section"]) == MOST
-    assert outline.texts["h2"] == ["The 100 of 201 changed sentences that changed most, worst first"]
+    assert outline.texts["h2"] == ["100 of 140 changed sentences: what lost most, then what gained most"]
     lines = [int(text.split()[1]) for text in outline.texts["h3"]]
-    assert lines == [*range(50), *range(151, 201)]
+    assert lines == [*range(1, 51), *range(91, 141)]
+
+
+def test_few_losses_are_never_hidden_by_many_gains() -> None:
+    few_losses = changed(-2.0, -1.0, *range(1, 200))
+    assert [change.line for change in most_changed(few_losses)] == [1, 2, *range(104, 202)]
+    few_gains = changed(*range(-200, 0), 1.0)
+    assert [change.line for change in most_changed(few_gains)] == [*range(1, MOST), 201]
+    assert most_changed(few_losses[:5]) == few_losses[:5]

@@ -30,7 +30,7 @@ def test_what_no_model_scores(tmp_path: Path) -> None:
     reference, copied, nearest = sanity_rows(
         corpus(tmp_path, "test", TEST), corpus(tmp_path, "train", TRAIN), "13a"
     )
-    assert reference.name == "the reference itself"
+    assert reference.name == "(reference)"
     values = {name: score.value for name, score in reference.scores.items()}
     assert values == pytest.approx(
         {

@@ -130,7 +130,7 @@ def test_exact_match_is_shown_where_it_makes_sense(tmp_path: Path, translator: T
     assert none.scores["exact_match"].value == 0.0
     assert "exact match" not in table_of(none)
     one = card_of(tmp_path, translator, ["a", "x", "x", "x"], ["a", "b", "c", "d"])
-    assert "other right translations count as wrong" in table_of(one)
+    assert "other right ones count as wrong" in table_of(one)
     right = dataclasses.replace(none, exact_match_by_depth={0: DepthScore(4, 0.0)})
     assert "exact match" in table_of(right)
     assert "count as wrong" not in table_of(right)
