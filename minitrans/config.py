@@ -247,13 +247,36 @@ class TrainConfig(Experiment):
 
 @dataclass
 class EvaluateConfig:
-    """``scripts/evaluate.py``: a checkpoint scored on a split. The checkpoint fixes the model."""
+    """``scripts/evaluate.py``: checkpoints scored on a split. Each checkpoint fixes its model."""
 
-    checkpoint: str = _doc("a .ckpt file, or a run folder (then its best)", "", path=True)
+    checkpoint: str | list[str] = _doc(
+        "a .ckpt file, or a run folder (then its best); several: a list, or a pattern such as 'runs/*'",
+        "",
+        path=True,
+    )
+    baseline: str = _doc(
+        "a checkpoint that the others are compared with, by paired tests (empty: none)", "", path=True
+    )
     split: str = _doc("valid, test, or another split that the data set names", "test")
     output_dir: str = _doc(
-        "where test.txt and scores.json go (empty: evaluation/ in the run folder)", "", path=True
+        "where test.txt and scores.json go (empty: evaluation/ in the run folder); "
+        "of several checkpoints, a folder each in it",
+        "",
+        path=True,
     )
+    search_file: str = _doc(
+        "a search.yaml of a sweep: settings over the checkpoint's, below what is typed", "", path=True
+    )
+    sanity: bool = _doc("score the reference, the copied source and the nearest training target too", False)
+    comet: str = _doc(
+        "COMET model, on the hub or a .ckpt file (auto: wmt22-comet-da where unbabel-comet is there; none)",
+        "auto",
+    )
+    sweep: str = _doc(
+        "search: try beams and length penalties on the validation split", "none", choices=("none", "search")
+    )
+    sweep_beam_sizes: list[int] = _doc("the beams of a sweep", [1, 2, 5, 10])
+    sweep_alphas: list[float] = _doc("the strengths of the length penalty in a sweep", [0.0, 0.3, 0.6, 1.0])
     batch_tokens: int = _doc("padded tokens of one batch", 4096, low=1)
     threads: int = _doc("processor threads (0: torch's own choice)", 0, low=0)
     accelerator: str = _doc("cpu, gpu or auto", "auto", choices=("cpu", "gpu", "auto"))

@@ -97,7 +97,7 @@ def _schema_keys(schema: type, conf: Path, prefix: str = "") -> dict[str, Kind]:
             family = _section_keys(conf / f.name, paths)
             keys |= {f"{key}.{name}": kind for name, kind in family.items()}
         elif f.metadata["path"]:
-            keys[key] = Kind.PATH
+            keys[key] = Kind.PATH if hint is str else Kind.PATHS
         else:
             keys[key] = Kind.TEXT if hint is str else Kind.VALUE
     return keys

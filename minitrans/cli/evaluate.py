@@ -1,22 +1,66 @@
-"""``scripts/evaluate.py``: translate a split with a checkpoint, score it, write both down."""
+"""``scripts/evaluate.py``: translate a split with checkpoints, score it, compare, write all down."""
 
-import json
-import re
-from collections.abc import Mapping
+import dataclasses
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
+from minitrans.cli.checkpoints import names, resolve_all
 from minitrans.cli.compose import Composed
+from minitrans.cli.evaluation_folder import choose, differing, make, plain_name, write_json, write_text
 from minitrans.cli.main import run_main
 from minitrans.cli.translate import LIMITS, load_translator, overlaid
-from minitrans.config import EvaluateConfig, construct
+from minitrans.config import EvaluateConfig, SearchConfig, TranslateConfig, construct, parse
 from minitrans.errors import UserError
 from minitrans.progress import progress_bar
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from minitrans.checkpoint import Loaded
-    from minitrans.data.corpus import Source
+    from minitrans.data.corpus import Corpus, Source
+    from minitrans.decoding.translator import Translator
+    from minitrans.evaluation.sanity import SanityRow
     from minitrans.evaluation.scorecard import ScoreCard
+    from minitrans.evaluation.summary import Evaluated
+    from minitrans.evaluation.sweep import SearchSweep
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One checkpoint, ready to be evaluated.
+
+    Attributes
+    ----------
+    name
+        In tables.
+    facts
+        What makes its evaluation the one it is, see :mod:`minitrans.cli.evaluation_folder`.
+    """
+
+    name: str
+    loaded: "Loaded"
+    translator: "Translator"
+    source: "Source"
+    corpus: "Corpus"
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What stays of a subject when its model has gone."""
+
+    evaluated: "Evaluated"
+    checkpoint: Path
+    source: "Source"
+    corpus: "Corpus"
+    facts: Mapping[str, Any]
+    folder: Path
 
 
 def main() -> int:
@@ -25,19 +69,55 @@ def main() -> int:
 
 
 def evaluate(composed: Composed[EvaluateConfig]) -> None:
-    """Score one checkpoint on one split."""
-    from minitrans.evaluation.scorecard import evaluate_split
-
+    """Score checkpoints on one split, or sweep the search settings of one."""
     config = composed.config
-    loaded, translator = load_translator(config, composed.typed)
-    folder = output_folder(config, loaded.path, translator.search.beam_size)
-    source = data_source(loaded, config, composed.typed)
-    corpus = source.load(config.split)
+    typed = with_search_file(config.search_file, composed.typed)
+    paths = resolve_all(config.checkpoint)
+    if config.sweep == "search":
+        sweep(config, typed, paths)
+        return
+    baseline = resolve_all(config.baseline) if config.baseline else []
+    systems = [path for path in paths if path not in baseline]
+    if not systems or len(baseline) > 1:
+        raise UserError(
+            f"baseline={config.baseline} must be one checkpoint, and another one than checkpoint="
+        )
+    several = len(systems) + len(baseline) > 1
+    results = [
+        score(prepare(path, name, config, typed, config.split), config, several)
+        for path, name in zip(systems + baseline, names(systems + baseline), strict=True)
+    ]
+    report(config, results)
+
+
+# --------------------------------------------------------------------------------------
+# One checkpoint
+# --------------------------------------------------------------------------------------
+
+
+def prepare(path: Path, name: str, config: EvaluateConfig, typed: Mapping[str, Any], split: str) -> Subject:
+    """Load a checkpoint and the split that it is scored on."""
+    from minitrans.data.cache import hash_file
+
+    settings = TranslateConfig(
+        checkpoint=str(path),
+        batch_tokens=config.batch_tokens,
+        threads=config.threads,
+        accelerator=config.accelerator,
+        search=config.search,
+    )
+    loaded, translator = load_translator(settings, typed)
+    source = data_source(loaded, config, typed)
+    corpus = source.load(split)
     corpus.require_text()
-    with progress_bar(len(corpus)) as progress:
-        card = evaluate_split(translator, corpus, source.bleu_tokenize, progress)
-    write_results(folder, card, loaded.path)
-    show(card, loaded.path, folder)
+    facts = {
+        "checkpoint_sha256": hash_file(path),
+        "split": split,
+        "text_sha256": corpus.fingerprint,
+        "bleu_tokenize": source.bleu_tokenize,
+        "search": dataclasses.asdict(translator.search),
+    }
+    return Subject(name, loaded, translator, source, corpus, facts)
 
 
 def data_source(loaded: "Loaded", config: EvaluateConfig, typed: Mapping[str, Any]) -> "Source":
@@ -48,53 +128,203 @@ def data_source(loaded: "Loaded", config: EvaluateConfig, typed: Mapping[str, An
     return construct(SOURCES, section, {}, "data")
 
 
-def output_folder(config: EvaluateConfig, checkpoint: Path, beam_size: int) -> Path:
-    """``output_dir``, or a folder in the run folder named by split, checkpoint and beam.
+def with_search_file(search_file: str, typed: Mapping[str, Any]) -> dict[str, Any]:
+    """What was typed, over the settings of ``search_file``.
 
     Raises
     ------
     UserError
-        The path is a file.
+        The file cannot be read or holds anything but search settings, or a whole choice was typed too.
     """
-    run_folder = checkpoint.parent.parent if checkpoint.parent.name == "checkpoints" else checkpoint.parent
-    name = _plain_name(f"{config.split}-{checkpoint.stem}-beam{beam_size}")
-    folder = Path(config.output_dir) if config.output_dir else run_folder / "evaluation" / name
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"output_dir={folder} is a file; give a folder")
-    return folder
-
-
-def _plain_name(text: str) -> str:
-    """A file name without characters that shells or Hydra's grammar trip over."""
-    return re.sub(r"[^\w.-]+", "_", text, flags=re.ASCII)
-
-
-def _hypotheses_file(folder: Path, card: "ScoreCard") -> Path:
-    return folder / f"{_plain_name(card.split)}.txt"
-
-
-def write_results(folder: Path, card: "ScoreCard", checkpoint: Path) -> None:
-    """Write the hypotheses, one a line, and ``scores.json``."""
-    from minitrans.checkpoint import write_whole
-
-    text = "".join(f"{line}\n" for line in card.hypotheses)
-    content = {"checkpoint": str(checkpoint), **card.as_dict()}
-    scores = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    if not search_file:
+        return dict(typed)
+    if "search" in typed:
+        raise UserError(
+            f"search={typed['search']} and search_file={search_file} both state all settings; leave one out"
+        )
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"output_dir={folder} cannot be made: {error.strerror}") from error
-    write_whole(_hypotheses_file(folder, card), lambda partial: partial.write_bytes(text.encode()))
-    write_whole(folder / "scores.json", lambda partial: partial.write_bytes(scores.encode()))
+        content = yaml.safe_load(Path(search_file).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UserError(
+            f"search_file={search_file} cannot be read: {' '.join(str(error).split())}"
+        ) from error
+    if not isinstance(content, dict):
+        raise UserError(f"search_file={search_file} holds no settings; give a search.yaml that a sweep wrote")
+    parse(SearchConfig, content, search_file, "search.")
+    return {**{f"search.{key}": value for key, value in content.items()}, **typed}
 
 
-def show(card: "ScoreCard", checkpoint: Path, folder: Path) -> None:
-    """Print the card and where everything lies."""
+def folder_of(subject: Subject, output_dir: str) -> Path:
+    """Where the subject's scores go: as typed, else a name that holds what is not as usual."""
+    own, loaded = subject.loaded.experiment, subject.loaded
+    name = f"{subject.corpus.name}-{loaded.path.stem}-{differing(own.search, subject.translator.search)}"
+    if subject.source != _own_source(loaded):
+        name += f"-{subject.source.bleu_tokenize}-{subject.corpus.fingerprint[:8]}"
+    return choose(output_dir, loaded.path, name, loaded.progress.update, subject.facts, "scores.json")
+
+
+def _own_source(loaded: "Loaded") -> "Source":
+    from minitrans.data.corpus import SOURCES
+
+    return construct(SOURCES, loaded.experiment.data, {}, "data")
+
+
+def score(subject: Subject, config: EvaluateConfig, several: bool) -> Result:
+    """Evaluate one checkpoint and write its translations and scores."""
+    from minitrans.evaluation.scorecard import evaluate_split
+    from minitrans.evaluation.summary import Evaluated
+
+    output_dir = config.output_dir
+    if output_dir and several:
+        output_dir = str(Path(output_dir) / plain_name(subject.name))
+    folder = folder_of(subject, output_dir)
+    with progress_bar(len(subject.corpus), label=subject.name) as progress:
+        card = evaluate_split(subject.translator, subject.corpus, subject.source.bleu_tokenize, progress)
+    card = with_comet(card, config.comet, subject)
+    make(folder)
+    write_text(hypotheses_file(folder, card), "".join(f"{line}\n" for line in card.hypotheses))
+    origin = {"checkpoint": str(subject.loaded.path), "update": subject.loaded.progress.update}
+    write_json(folder / "scores.json", {**origin, **subject.facts, **card.as_dict()})
+    return Result(
+        Evaluated(subject.name, card),
+        subject.loaded.path,
+        subject.source,
+        subject.corpus,
+        subject.facts,
+        folder,
+    )
+
+
+def hypotheses_file(folder: Path, card: "ScoreCard") -> Path:
+    """The file of the translations, one a line."""
+    return folder / f"{plain_name(card.split)}.txt"
+
+
+def with_comet(card: "ScoreCard", model: str, subject: Subject) -> "ScoreCard":
+    """The card with COMET's score: always where a model is named, where it can be had with ``auto``."""
+    from minitrans.evaluation import comet
+
+    if model == "none" or (model == "auto" and not comet.installed()):
+        return card
+    gpus = int(next(subject.translator.model.parameters()).device.type == "cuda")
+    name = comet.MODEL if model == "auto" else model
+    try:
+        found = comet.comet(card.sources, card.hypotheses, card.references, name, gpus)
+    except UserError as error:
+        if model != "auto":
+            raise
+        print(f"without COMET: {error}", file=sys.stderr)
+        return card
+    return dataclasses.replace(card, scores={**card.scores, "comet": found})
+
+
+# --------------------------------------------------------------------------------------
+# What is printed, and what is made of several results
+# --------------------------------------------------------------------------------------
+
+
+def report(config: EvaluateConfig, results: Sequence[Result]) -> None:
+    """Print cards, rows and comparisons, and where everything lies. The baseline is the last result."""
     from rich.console import Console
 
-    Console().print(card.table())
+    from minitrans.evaluation.summary import summary_table
+
+    console = Console()
+    systems = results[:-1] if config.baseline else results
+    if len(systems) == 1:
+        console.print(systems[0].evaluated.card.table())
+    frame = sanity(results[0]) if config.sanity else []
+    if frame or len(results) > 1:
+        console.print(summary_table([result.evaluated for result in results], frame))
+    for result in results:
+        show(result)
+    if config.baseline:
+        compare_with(results[-1], systems, console)
+
+
+def sanity(result: Result) -> "list[SanityRow]":
+    """The rows of no model, on a result's data."""
+    from minitrans.evaluation.sanity import sanity_rows
+
+    return sanity_rows(result.corpus, result.source.load("train"), result.source.bleu_tokenize)
+
+
+def show(result: Result) -> None:
+    """Where a result lies, and what it was made with."""
+    card = result.evaluated.card
     if card.cut:
         print(f"{card.cut:,} of {card.sentences:,} translations were ended by the length limit {LIMITS}")
-    print(f"checkpoint:  {checkpoint}")
-    print(f"hypotheses:  {_hypotheses_file(folder, card)}")
-    print(f"scores:      {folder / 'scores.json'}")
+    print(f"checkpoint:  {result.checkpoint}")
+    print(f"search:      {card.settings()}")
+    for origin, digest in card.data.items():
+        print(f"data:        {origin} (SHA-256 {digest[:16]}…)")
+    print(f"hypotheses:  {hypotheses_file(result.folder, card)}")
+    print(f"scores:      {result.folder / 'scores.json'}")
+
+
+def compare_with(baseline: Result, systems: Sequence[Result], console: "Console") -> None:
+    """Test the systems against the baseline; print the tests, write them and a page of changed sentences."""
+    from minitrans.data.cache import hash_plain
+    from minitrans.evaluation.comparison import changes, compare, comparison_table
+    from minitrans.evaluation.page import comparison_page
+
+    comparisons = compare([system.evaluated for system in systems], baseline.evaluated)
+    for system, comparison in zip(systems, comparisons, strict=True):
+        console.print(comparison_table(comparison))
+        # the hash of what makes the baseline the one it is: another one has another folder
+        name = f"against-{plain_name(baseline.evaluated.name)}-{hash_plain(baseline.facts)[:8]}"
+        folder = system.folder / name
+        make(folder)
+        write_json(folder / "comparison.json", comparison.as_dict())
+        page = comparison_page(comparison, changes(system.evaluated, baseline.evaluated))
+        write_text(folder / "comparison.html", page)
+        print(f"comparison:  {folder / 'comparison.json'}")
+        print(f"page:        {folder / 'comparison.html'}")
+
+
+# --------------------------------------------------------------------------------------
+# The sweep of search settings
+# --------------------------------------------------------------------------------------
+
+
+def sweep(config: EvaluateConfig, typed: Mapping[str, Any], paths: Sequence[Path]) -> None:
+    """Try beams and length penalties on the validation split; write the best where evaluate can take it."""
+    from rich.console import Console
+
+    from minitrans.evaluation.sweep import num_searches, sweep_search
+
+    if len(paths) > 1 or config.baseline:
+        raise UserError("sweep=search takes one checkpoint and no baseline; call it once for each")
+    split = config.split if "split" in typed else "valid"  # settings are not chosen on the test split
+    subject = prepare(paths[0], names(paths)[0], config, typed, split)
+    beams, alphas = config.sweep_beam_sizes, config.sweep_alphas
+    facts = {**subject.facts, "beam_sizes": sorted(set(beams)), "alphas": sorted(set(alphas))}
+    loaded = subject.loaded
+    name = f"sweep-{split}-{loaded.path.stem}"
+    folder = choose(config.output_dir, loaded.path, name, loaded.progress.update, facts, "sweep.json")
+    total = len(subject.corpus) * num_searches(beams, alphas)
+    with progress_bar(total, label=subject.name) as progress:
+        found = sweep_search(
+            subject.translator, subject.corpus, subject.source.bleu_tokenize, beams, alphas, progress
+        )
+    write_sweep(folder, found, {"checkpoint": str(loaded.path), **facts})
+    Console().print(found.table())
+    best, file = found.best, folder / "search.yaml"
+    print(f"best:        search.beam_size={best.beam_size} search.alpha={best.alpha:g}")
+    print(f"settings:    {file} (type {shlex.quote(f'search_file={file}')} to evaluate)")
+    print(f"heat map:    {folder / 'sweep.png'}")
+    print(f"scores:      {folder / 'sweep.json'}")
+
+
+def write_sweep(folder: Path, found: "SearchSweep", facts: Mapping[str, Any]) -> None:
+    """Write ``sweep.json``, the best settings as ``search.yaml``, and the heat map."""
+    from minitrans.checkpoint import write_whole
+    from minitrans.evaluation.sweep import save_sweep
+
+    make(folder)
+    best = found.best
+    text = yaml.safe_dump(dataclasses.asdict(found.best_search()), sort_keys=False)
+    about = f"# the best of a sweep on {found.split} (BLEU {best.bleu:.2f}): search_file=this file\n"
+    write_text(folder / "search.yaml", about + text)
+    write_whole(folder / "sweep.png", lambda partial: save_sweep(found, partial))
+    write_json(folder / "sweep.json", {**facts, **found.as_dict()})

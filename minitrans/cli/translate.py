@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from minitrans.cli.compose import Composed
 from minitrans.cli.main import run_main
-from minitrans.config import EvaluateConfig, SearchConfig, TranslateConfig, parse, plain
+from minitrans.config import SearchConfig, TranslateConfig, parse, plain
 from minitrans.errors import UserError
 from minitrans.progress import progress_bar
 
@@ -140,7 +140,7 @@ def write(stream: BinaryIO, translations: "Iterable[Translation]") -> None:
 
 
 def load_translator(
-    config: TranslateConfig | EvaluateConfig, typed: Mapping[str, Any]
+    config: TranslateConfig, typed: Mapping[str, Any]
 ) -> "tuple[Loaded, Translator]":
     """The checkpoint, and a translator that searches as the checkpoint says, but for what was typed."""
     import torch
