@@ -4,7 +4,8 @@ from pathlib import Path
 
 from minitrans.cli.compose import Composed
 from minitrans.cli.main import run_main
-from minitrans.config import InspectConfig
+from minitrans.cli.translate import load_translator
+from minitrans.config import InspectConfig, TranslateConfig
 from minitrans.errors import UserError
 
 
@@ -28,14 +29,10 @@ def inspect_attention(composed: Composed[InspectConfig]) -> None:
 
     from minitrans.analysis.attention import describe, sentence_maps
     from minitrans.analysis.drawing import draw_maps
-    from minitrans.checkpoint import load
-    from minitrans.decoding.translator import Translator
 
-    loaded = load(config.checkpoint)
-    target = config.target
-    if not target:
-        translator = Translator(loaded.model, loaded.tokenizers, config.search)
-        target = translator.translate([config.text], name="text=")[0].text
+    settings = TranslateConfig(checkpoint=config.checkpoint, accelerator="cpu", search=config.search)
+    loaded, translator = load_translator(settings, composed.typed)
+    target = config.target or translator.translate([config.text], name="text=")[0].text
     maps = sentence_maps(loaded.model, loaded.tokenizers, config.text, target)
     folder = _folder(config.output_dir, loaded.path)
     maps.save(folder / "maps.npz")
