@@ -6,6 +6,7 @@ without the 1/sqrt(d_k) scale have identical tensors, so a configuration given a
 in silence.
 """
 
+import csv
 import dataclasses
 import os
 import pickle
@@ -257,7 +258,11 @@ def load_weights(model: torch.nn.Module, weights: Mapping[str, Tensor], path: Pa
 
 def load(path: str | Path, device: str | torch.device = "cpu") -> Loaded:
     """Rebuild the model of a checkpoint from the checkpoint's own configuration, in evaluation mode."""
-    checkpoint = read(path)
+    return ready(read(path), device)
+
+
+def ready(checkpoint: Checkpoint, device: str | torch.device = "cpu") -> Loaded:
+    """A checkpoint that has been read, made a model in evaluation mode."""
     model = rebuild(checkpoint)
     load_weights(model, checkpoint.weights, checkpoint.path)
     model.to(device).eval()
@@ -276,7 +281,12 @@ def rebuild(checkpoint: Checkpoint) -> Transformer:
 
 
 def average(paths: Sequence[Path], out: Path) -> None:
-    r"""Write the mean of several checkpoints' weights, :math:`\bar\theta = \frac1n\sum_i\theta_i`.
+    """Write the mean of several checkpoints' weights, see :func:`mean`."""
+    save(dataclasses.replace(mean(paths), path=out))
+
+
+def mean(paths: Sequence[Path]) -> Checkpoint:
+    r"""The mean of several checkpoints' weights, :math:`\bar\theta = \frac1n\sum_i\theta_i`.
 
     Tensors that are tied keep one value under all their names, since each name's mean is the same.
     The result has no optimizer state: it is for translating, not for going on.
@@ -290,6 +300,60 @@ def average(paths: Sequence[Path], out: Path) -> None:
     for path in paths[1:]:
         for name, tensor in read(path).weights.items():
             total[name] = total[name] + tensor.double()
-    mean = {name: (total[name] / len(paths)).to(tensor.dtype) for name, tensor in first.weights.items()}
+    weights = {name: (total[name] / len(paths)).to(tensor.dtype) for name, tensor in first.weights.items()}
     progress = read(paths[-1]).progress
-    save(dataclasses.replace(first, path=out, model=mean, ema=None, optimizer=None, progress=progress))
+    return dataclasses.replace(first, model=weights, ema=None, optimizer=None, progress=progress)
+
+
+def steps_of(folder: str | Path, count: int, *, best: bool = False) -> list[Path]:
+    """The checkpoints of a run folder that ``average=count`` means, oldest first.
+
+    Parameters
+    ----------
+    folder
+        A run folder, with ``checkpoints/step-NNNNNN.ckpt``.
+    count
+        How many.
+    best
+        Those of the best validations (``metrics.csv``, in ``training.metric``) instead of the last.
+
+    Raises
+    ------
+    UserError
+        No run folder, or fewer such checkpoints than asked for.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UserError(f"average={count} needs a run folder, but checkpoint={folder} is none")
+    steps = sorted(folder.glob("checkpoints/step-*.ckpt"), key=_update_of)
+    known = "step-NNNNNN.ckpt"
+    if best and steps:
+        values = _validation_values(folder, read(steps[-1]).experiment.training.metric)
+        steps = sorted(
+            (path for path in steps if _update_of(path) in values), key=lambda p: values[_update_of(p)]
+        )
+        known = "step-NNNNNN.ckpt with a validation in metrics.csv"
+    if len(steps) < count:
+        raise UserError(
+            f"average={count}, but {folder} holds {len(steps)} checkpoints of the kind {known}; "
+            "give a smaller number (training.keep_last says how many a run keeps)"
+        )
+    return sorted(steps[len(steps) - count :], key=_update_of)
+
+
+def _update_of(step: Path) -> int:
+    return int(step.stem.removeprefix("step-"))
+
+
+def _validation_values(folder: Path, metric: str) -> dict[int, float]:
+    """Update -> how good its validation was, the higher the better."""
+    column, sign = ("bleu", 1.0) if metric == "bleu" else ("nll", -1.0)
+    try:
+        with (folder / "metrics.csv").open(encoding="utf8", newline="") as file:
+            rows = [row for row in csv.DictReader(file) if row["split"] == "valid"]
+            return {int(row["update"]): sign * float(row[column]) for row in rows}
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(
+            f"the validations of {folder} cannot be read from its metrics.csv ({error}); "
+            "average the last checkpoints instead (average_best=false)"
+        ) from error

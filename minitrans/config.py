@@ -275,8 +275,10 @@ class EvaluateConfig:
     sweep: str = _doc(
         "search: try beams and length penalties on the validation split", "none", choices=("none", "search")
     )
-    sweep_beam_sizes: list[int] = _doc("the beams of a sweep", [1, 2, 5, 10])
-    sweep_alphas: list[float] = _doc("the strengths of the length penalty in a sweep", [0.0, 0.3, 0.6, 1.0])
+    sweep_beam_sizes: list[int] = _doc("the beams of a sweep", [1, 2, 5, 10], low=1)
+    sweep_alphas: list[float] = _doc(
+        "the strengths of the length penalty in a sweep", [0.0, 0.3, 0.6, 1.0], low=0
+    )
     batch_tokens: int = _doc("padded tokens of one batch", 4096, low=1)
     threads: int = _doc("processor threads (0: torch's own choice)", 0, low=0)
     accelerator: str = _doc("cpu, gpu or auto", "auto", choices=("cpu", "gpu", "auto"))
@@ -290,9 +292,28 @@ class EvaluateConfig:
 class TranslateConfig:
     """``scripts/translate.py``: a file or standard input, line by line."""
 
-    checkpoint: str = _doc("a .ckpt file, or a run folder (then its best)", "", path=True)
+    checkpoint: str | list[str] = _doc(
+        "a .ckpt file, or a run folder (then its best); of a list of them, the probabilities are averaged",
+        "",
+        path=True,
+    )
+    average: int = _doc(
+        "average the weights of so many last checkpoints of the run folder (0: none)", 0, low=0
+    )
+    average_best: bool = _doc("average those of the best validations instead of the last", False)
     input: str = _doc("a text file, one sentence a line (-: standard input)", "-", path=True)
     output: str = _doc("the file for the translations (-: standard output)", "-", path=True)
+    prefixes: str = _doc(
+        "a text file, each line the beginning of that line's translation (empty: free)", "", path=True
+    )
+    format: str = _doc(
+        "text, json (an object a line: scores, tokens, alignment, n-best) or alignment (source-target words)",
+        "text",
+        choices=("text", "json", "alignment"),
+    )
+    align_layer: int | None = _doc(
+        "decoder layer whose attention aligns words, from 1 (null: the last)", None, low=1
+    )
     batch_tokens: int = _doc("padded tokens of one batch", 4096, low=1)
     threads: int = _doc("processor threads (0: torch's own choice)", 0, low=0)
     accelerator: str = _doc("cpu, gpu or auto", "auto", choices=("cpu", "gpu", "auto"))
@@ -368,6 +389,9 @@ def bounds(metadata: Mapping[str, Any]) -> str:
 
 
 def _check_range(value: Any, metadata: Mapping[str, Any], key: str, source: str) -> None:
+    if isinstance(value, list):
+        for place, item in enumerate(value):
+            _check_range(item, metadata, f"{key}[{place}]", source)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return
     low, above, below = (metadata.get(bound) for bound in ("low", "above", "below"))

@@ -3,10 +3,12 @@
 import contextlib
 import copy
 import io
+import json
 import os
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -33,21 +35,86 @@ def main() -> int:
 def translate(composed: Composed[TranslateConfig]) -> None:
     """Translate a file or standard input. Standard output gets translations and nothing else."""
     config = composed.config
+    refuse_contradictions(config)
     refuse_existing(config.output)
     blocks = standard_input(sys.stdin.buffer) if config.input == "-" else [read_file(config.input)]
-    loaded, translator = load_translator(config, composed.typed)
-    print(f"checkpoint: {loaded.path}", file=sys.stderr)
-    count = cut = 0
+    prefixes = read_file(config.prefixes) if config.prefixes else None
+    translator = _announced(config, composed.typed)
+    if config.format == "text" and translator.search.n_best > 1:
+        raise UserError(
+            f"search.n_best={translator.search.n_best} needs format=json: a line of text is one translation"
+        )
+    render = RENDERERS[config.format]
+    counts = Counts()
     name = "standard input" if config.input == "-" else config.input
     with opened(config.output) as stream:
         for lines in blocks:
             with progress_bar(len(lines), shown=config.input != "-") as progress:
-                found = translator.translate(lines, name=name, first_line=count + 1, progress=progress)
-            write(stream, found)
-            count += len(found)
-            cut += sum(not translation.finished for translation in found)
-    if cut:
-        print(f"{cut:,} of {count:,} translations were ended by the length limit {LIMITS}", file=sys.stderr)
+                found = translator.translate(
+                    lines,
+                    prefixes=prefixes,
+                    attention=config.format != "text",
+                    attention_layer=config.align_layer,
+                    name=name,
+                    first_line=counts.lines + 1,
+                    progress=progress,
+                )
+            write(stream, map(render, found))
+            counts.add(found)
+    counts.tell()
+
+
+def _announced(config: TranslateConfig, typed: Mapping[str, Any]) -> "Translator":
+    """The translator, its checkpoints named on standard error."""
+    loaded, translator = load_translators(config, typed)
+    for one in loaded:
+        print(f"checkpoint: {one.path}", file=sys.stderr)
+    if config.average:
+        kind = "best" if config.average_best else "last"
+        print(
+            f"the mean of the {config.average} {kind} checkpoints, the first of them named", file=sys.stderr
+        )
+    return translator
+
+
+def refuse_contradictions(config: TranslateConfig) -> None:
+    """Stop before any work where two settings cannot hold together."""
+    if config.prefixes and config.input == "-":
+        raise UserError("prefixes= needs input=: the beginnings belong to the lines of a file")
+    if config.align_layer is not None and config.format == "text":
+        raise UserError(
+            f"align_layer={config.align_layer} means nothing with format=text; "
+            "type format=alignment or format=json beside it"
+        )
+
+
+@dataclass
+class Counts:
+    """What is said at the end of all translations."""
+
+    lines: int = 0
+    cut: int = 0
+    near_ties: int = 0
+
+    def add(self, found: "Sequence[Translation]") -> None:
+        """Count a block."""
+        self.lines += len(found)
+        self.cut += sum(not translation.finished for translation in found)
+        self.near_ties += sum(translation.near_tie for translation in found)
+
+    def tell(self) -> None:
+        """Say on standard error what a reader of the translations should know."""
+        if self.cut:
+            print(
+                f"{self.cut:,} of {self.lines:,} translations were ended by the length limit {LIMITS}",
+                file=sys.stderr,
+            )
+        if self.near_ties:
+            print(
+                f"{self.near_ties:,} of {self.lines:,} translations rest on a near-tie, which rounding can "
+                "turn in batches of another size or on another machine",
+                file=sys.stderr,
+            )
 
 
 LIMITS = "(search.max_length, search.max_length_ratio, or the model's learned positions)"
@@ -128,10 +195,55 @@ def opened(output: str) -> Iterator[BinaryIO]:
         partial.unlink(missing_ok=True)
 
 
-def write(stream: BinaryIO, translations: "Iterable[Translation]") -> None:
-    """One line each, at once: a program at the other end of a pipe may be waiting."""
-    stream.write("".join(f"{translation.text}\n" for translation in translations).encode())
+def write(stream: BinaryIO, lines: Iterable[str]) -> None:
+    """Write the lines at once: a program at the other end of a pipe may be waiting."""
+    stream.write("".join(f"{line}\n" for line in lines).encode())
     stream.flush()
+
+
+# --------------------------------------------------------------------------------------
+# Formats
+# --------------------------------------------------------------------------------------
+
+
+def as_text(translation: "Translation") -> str:
+    """The translation alone."""
+    return translation.text
+
+
+def as_json(translation: "Translation") -> str:
+    """All that is known of it. ``score`` and the log-probabilities are natural logarithms."""
+    return json.dumps(_plain(translation), ensure_ascii=False)
+
+
+def _plain(translation: "Translation") -> dict[str, Any]:
+    content = {
+        "text": translation.text,
+        "score": translation.score,
+        "log_prob": translation.log_prob,
+        "finished": translation.finished,
+        "near_tie": translation.near_tie,
+        "tokens": list(translation.tokens),
+        "token_log_probs": list(translation.token_log_probs),
+        "alignment": as_alignment(translation),
+    }
+    others = [_plain(other) for other in translation.others]
+    return {**content, **({"others": others} if others else {})}
+
+
+def as_alignment(translation: "Translation") -> str:
+    """Pharaoh's format: ``0-0 1-2``, source word and target word, from 0; empty for a blank line."""
+    from minitrans.decoding.alignment import pharaoh
+
+    return "" if translation.attention is None else pharaoh(translation.attention.links)
+
+
+RENDERERS: "Mapping[str, Callable[[Translation], str]]" = {
+    "text": as_text,
+    "json": as_json,
+    "alignment": as_alignment,
+}
+"""``format=`` -> what one line of the output is."""
 
 
 # --------------------------------------------------------------------------------------
@@ -139,21 +251,28 @@ def write(stream: BinaryIO, translations: "Iterable[Translation]") -> None:
 # --------------------------------------------------------------------------------------
 
 
-def load_translator(
+def load_translator(config: TranslateConfig, typed: Mapping[str, Any]) -> "tuple[Loaded, Translator]":
+    """The (first) checkpoint, and the translator of :func:`load_translators`."""
+    loaded, translator = load_translators(config, typed)
+    return loaded[0], translator
+
+
+def load_translators(
     config: TranslateConfig, typed: Mapping[str, Any]
-) -> "tuple[Loaded, Translator]":
-    """The checkpoint, and a translator that searches as the checkpoint says, but for what was typed."""
+) -> "tuple[Sequence[Loaded], Translator]":
+    """The checkpoints, and a translator that searches as the first one says, but for what was typed."""
     import torch
 
-    from minitrans.checkpoint import load
-    from minitrans.decoding.translator import Translator
+    from minitrans.loading import load_all, translator_of
 
     if config.threads:
         torch.set_num_threads(config.threads)
-    loaded = load(config.checkpoint, choose_device(config.accelerator))
-    section = overlaid(plain(loaded.experiment)["search"], plain(config)["search"], typed, "search")
+    given = [config.checkpoint] if isinstance(config.checkpoint, str) else config.checkpoint
+    device = choose_device(config.accelerator)
+    loaded = load_all(given, average=config.average, average_best=config.average_best, device=device)
+    section = overlaid(plain(loaded[0].experiment)["search"], plain(config)["search"], typed, "search")
     search = parse(SearchConfig, section, prefix="search.")
-    return loaded, Translator(loaded.model, loaded.tokenizers, search, config.batch_tokens)
+    return loaded, translator_of(loaded, search, config.batch_tokens)
 
 
 def choose_device(accelerator: str) -> "torch.device":

@@ -182,6 +182,11 @@ class Tokenizer:
         """Ids of each text, without start and end. Blank text gives no ids."""
         return [one.ids for one in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
 
+    def word_numbers(self, text: str) -> list[int]:
+        """For each id of the encoded text, the word of ``text.split()`` that it ends in, by number from 0."""
+        offsets = self._tokenizer.encode(text, add_special_tokens=False).offsets
+        return [max(len(text[:end].split()) - 1, 0) for _, end in offsets]
+
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """Text of each row of ids. Start, end and padding give nothing."""
         kept = [list(_visible(row)) for row in rows]

@@ -1,69 +1,65 @@
 """From lines of text to lines of text: tokenizer, batches, search, tokenizer.
 
-Letters: B batch, S source length, T target length, D d_model.
+Letters: B batch, S source length, T target length, m hypotheses of all lines of a batch.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import TypedDict, Unpack
 
 import numpy as np
-from torch import Tensor, nn
+import torch
 
-from minitrans.config import SearchConfig, check_search
+from minitrans.config import SearchConfig, check_search, parse, plain
 from minitrans.data.batching import evaluation_batches, padded
 from minitrans.data.tokenizer import PAD_ID, Tokenizers
-from minitrans.decoding.search import Hypothesis, Searchable, search
+from minitrans.decoding.alignment import link_words
+from minitrans.decoding.constraints import check_prefix, longest_allowed
+from minitrans.decoding.model import TranslationModel
+from minitrans.decoding.search import Hypothesis, search_n_best
+from minitrans.decoding.translation import BLANK, SourceAttention, Translation, one_line
 from minitrans.errors import UserError
+from minitrans.model.masks import padding_mask
 from minitrans.processes import ALONE, Processes
 
 
-class TranslationModel(Searchable, Protocol):
-    """The face of an encoder-decoder that can be searched and scored, and is a ``torch.nn.Module``."""
+class SearchOptions(TypedDict, total=False):
+    """Search settings by name, see :class:`minitrans.config.SearchConfig`."""
 
-    training: bool
-
-    @property
-    def src_limit(self) -> int | None:
-        """The longest source that the model has positions for, the end token counted."""
-
-    def decode(self, tgt: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
-        """All positions at once: (B, T), (B, S, D), (B, 1, S) -> states (B, T, D)."""
-
-    def nll(self, states: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
-        """Sums of the smoothed and of the plain cross-entropy over real target tokens."""
-
-    def train(self, mode: bool = True) -> nn.Module:
-        """Switch between training and evaluation mode."""
-
-    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
-        """The weights."""
+    beam_size: int
+    length_penalty: str
+    alpha: float
+    coverage: float
+    min_length: int
+    min_length_ratio: float
+    max_length: int
+    max_length_ratio: float
+    no_repeat_ngram: int
+    n_best: int
+    sample: bool
+    temperature: float
+    top_k: int
+    top_p: float
+    seed: int
 
 
 @dataclass(frozen=True)
-class Translation:
-    """One line's translation.
+class _Request:
+    """What one call of :meth:`Translator.translate` asks for, but for the lines."""
 
-    Attributes
-    ----------
-    text
-        One line: whatever a reader could take for the end of a line is a space.
-    tokens
-        The entries of the target vocabulary that the text is made of, as text.
-    score
-        log-probability / length penalty, natural logarithm (0 for a blank line).
-    finished
-        False where the length limit ended it.
-    """
+    search: SearchConfig
+    attention: bool
+    layer: int | None
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A line that is not blank."""
 
     text: str
-    tokens: tuple[str, ...]
-    score: float
-    finished: bool
-
-
-BLANK = Translation(text="", tokens=(), score=0.0, finished=True)
+    ids: Sequence[int]
+    prefix: Sequence[int]
 
 
 class Translator:
@@ -104,9 +100,13 @@ class Translator:
         self,
         lines: Sequence[str],
         *,
+        prefixes: Sequence[str] | None = None,
+        attention: bool = False,
+        attention_layer: int | None = None,
         name: str = "the input",
         first_line: int = 1,
         progress: Callable[[int], object] | None = None,
+        **search: Unpack[SearchOptions],
     ) -> list[Translation]:
         """Translate each line. Blank lines give blank translations.
 
@@ -114,10 +114,18 @@ class Translator:
         ----------
         lines
             Sentences.
+        prefixes
+            What each line's translation begins with, as text (empty: free).
+        attention
+            Tell where the model looked, which takes one more pass of the decoder.
+        attention_layer
+            Of which decoder layer, from 1; None for the last.
         name, first_line
             What the lines belong to and the first one's number there, for errors.
         progress
             Called with the number of lines that this process just translated, after each batch.
+        search
+            Search settings that differ from the translator's, for this call alone: ``beam_size=1`` ...
 
         Returns
         -------
@@ -126,38 +134,106 @@ class Translator:
         Raises
         ------
         UserError
-            A line that has more tokens than the model has positions for. Nothing was translated then.
+            A line that has more tokens than the model has positions for, a forced beginning longer than a
+            translation may be, search settings without meaning. Nothing was translated then.
         """
+        request = _Request(self._settings(search), attention, attention_layer)
         rows = self.tokenizers.src.encode(lines)
         require_positions(rows, self.model.src_limit, name, first_line)
-        filled = np.array([i for i, row in enumerate(rows) if row], dtype=np.int64)
-        found: list[Translation] = [BLANK] * len(lines)
+        begun = self._begun(lines, prefixes, request.search, first_line)
+        filled = [_Line(*parts) for parts in zip(lines, rows, begun, strict=True) if parts[1]]
         _report(progress, len(lines) - len(filled))
-        lengths = np.array([len(rows[i]) + 1 for i in filled], dtype=np.int64)
-        batches = evaluation_batches(lengths, self.batch_tokens) if len(filled) else []
+        lengths = np.array([len(line.ids) + 1 for line in filled], dtype=np.int64)
+        batches = evaluation_batches(lengths, self.batch_tokens) if filled else []
 
         def translate_batch(batch: np.ndarray) -> list[Translation]:
-            translations = self._translate([rows[i] for i in filled[batch]])
+            translations = self._translate([filled[i] for i in batch], request)
             _report(progress, len(batch))
             return translations
 
         with evaluating(self.model):
             translated = self.processes.map(translate_batch, batches)
+        places = [i for i, row in enumerate(rows) if row]
+        found: list[Translation] = [BLANK] * len(lines)
         for batch, translations in zip(batches, translated, strict=True):
-            for i, translation in zip(filled[batch], translations, strict=True):
-                found[i] = translation
+            for i, translation in zip(batch, translations, strict=True):
+                found[places[i]] = translation
         return found
 
-    def _translate(self, rows: Sequence[Sequence[int]]) -> list[Translation]:
-        """One batch."""
-        src = padded(rows, end=True).to(next(self.model.parameters()).device)  # (B, S)
-        found = search(self.model, src, (src != PAD_ID).unsqueeze(1), self.search)  # mask (B, 1, S)
-        texts = self.tokenizers.tgt.decode([hypothesis.tokens for hypothesis in found])
-        return [self._present(hypothesis, text) for hypothesis, text in zip(found, texts, strict=True)]
+    def _settings(self, options: SearchOptions) -> SearchConfig:
+        """The translator's settings with ``options`` over them."""
+        if not options:
+            return self.search
+        settings = parse(SearchConfig, {**plain(self.search), **options}, "the call", "search.")
+        check_search(settings)
+        return settings
 
-    def _present(self, hypothesis: Hypothesis, text: str) -> Translation:
-        pieces = self.tokenizers.tgt.pieces(hypothesis.tokens)
-        return Translation(one_line(text), tuple(pieces), hypothesis.score, hypothesis.finished)
+    def _begun(
+        self, lines: Sequence[str], prefixes: Sequence[str] | None, search: SearchConfig, first_line: int
+    ) -> list[list[int]]:
+        """The ids of each line's forced beginning."""
+        if prefixes is None:
+            return [[] for _ in lines]
+        if len(prefixes) != len(lines):
+            raise UserError(f"there are {len(prefixes)} forced beginnings for {len(lines)} lines")
+        begun = self.tokenizers.tgt.encode(prefixes)
+        longest = longest_allowed(search, self.model.tgt_limit)
+        for number, ids in enumerate(begun, start=first_line):
+            check_prefix(ids, longest, f"line {number}")
+        return begun
+
+    def _translate(self, lines: Sequence[_Line], request: _Request) -> list[Translation]:
+        """One batch."""
+        src = padded([line.ids for line in lines], end=True).to(self._device)  # (B, S)
+        prefixes = [line.prefix for line in lines]
+        found = search_n_best(self.model, src, padding_mask(src, PAD_ID), request.search, prefixes)
+        flat = [hypothesis for best in found for hypothesis in best]
+        texts = iter(self.tokenizers.tgt.decode([hypothesis.tokens for hypothesis in flat]))
+        looked = iter(self._attention(lines, found, request) if request.attention else [None] * len(flat))
+        presented = [[self._present(one, next(texts), next(looked)) for one in best] for best in found]
+        return [replace(best, others=tuple(others)) for best, *others in presented]
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    def _present(self, hypothesis: Hypothesis, text: str, attention: SourceAttention | None) -> Translation:
+        return Translation(
+            text=one_line(text),
+            tokens=tuple(self.tokenizers.tgt.pieces(hypothesis.tokens)),
+            score=hypothesis.score,
+            finished=hypothesis.finished,
+            log_prob=hypothesis.log_prob,
+            token_log_probs=hypothesis.token_log_probs,
+            near_tie=hypothesis.near_tie,
+            attention=attention,
+        )
+
+    @torch.no_grad()
+    def _attention(
+        self, lines: Sequence[_Line], found: Sequence[Sequence[Hypothesis]], request: _Request
+    ) -> list[SourceAttention]:
+        """Where the model looked, for each hypothesis of each line."""
+        pairs = [(line, hypothesis) for line, best in zip(lines, found, strict=True) for hypothesis in best]
+        src = padded([line.ids for line, _ in pairs], end=True).to(self._device)  # (m, S)
+        tgt = padded([hypothesis.tokens for _, hypothesis in pairs], start=True).to(self._device)  # (m, T)
+        try:
+            weights = self.model.source_attention(src, padding_mask(src, PAD_ID), tgt, request.layer)
+        except ValueError as error:
+            raise UserError(f"there is no such attention: {error}") from error
+        rows = zip(pairs, weights.float().cpu().numpy(), strict=True)  # (m, T, S)
+        return [
+            self._looked(line, hypothesis.tokens, row[: len(hypothesis.tokens) + 1, : len(line.ids) + 1])
+            for (line, hypothesis), row in rows
+        ]
+
+    def _looked(self, line: _Line, tokens: Sequence[int], weights: np.ndarray) -> SourceAttention:
+        """Attention (T + 1, S + 1) with the tokens and words that it is between."""
+        tgt = self.tokenizers.tgt
+        so_far = tgt.decode([tokens[: t + 1] for t in range(len(tokens))])
+        tgt_words = [max(len(text.split()) - 1, 0) for text in so_far]  # the word that each token ends in
+        links = link_words(weights[:-1, :-1], self.tokenizers.src.word_numbers(line.text), tgt_words)
+        return SourceAttention(tuple(self.tokenizers.src.pieces(line.ids)), weights.copy(), links)
 
 
 def require_positions(
@@ -187,11 +263,6 @@ def require_positions(
             )
 
 
-def one_line(text: str) -> str:
-    """``text`` with every end of a line that Unicode knows made a space, so that a file keeps its lines."""
-    return " ".join(text.splitlines())
-
-
 def _report(progress: Callable[[int], object] | None, num_lines: int) -> None:
     if progress is not None and num_lines:
         progress(num_lines)
@@ -206,3 +277,15 @@ def evaluating(model: TranslationModel) -> Iterator[None]:
         yield
     finally:
         model.train(was_training)
+
+
+__all__ = [
+    "BLANK",
+    "SearchOptions",
+    "Translation",
+    "TranslationModel",
+    "Translator",
+    "evaluating",
+    "one_line",
+    "require_positions",
+]

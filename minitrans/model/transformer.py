@@ -240,6 +240,36 @@ class Transformer(nn.Module):
         """(B, S) ids, (B, 1, S) bool, (B, T) ids -> logits (B, T, N)."""
         return self.logits(self.decode(tgt, self.encode(src, src_mask), src_mask))
 
+    def source_attention(
+        self, src: Tensor, src_mask: Tensor, tgt: Tensor, layer: int | None = None
+    ) -> Tensor:
+        """How much each decoder input looks at each source token, the mean of one layer's heads.
+
+        Parameters
+        ----------
+        src, src_mask
+            (B, S) ids and (B, 1, S).
+        tgt
+            (B, T) decoder input, start first: row t is what predicts token t + 1.
+        layer
+            Decoder layer, from 1; None for the last.
+
+        Returns
+        -------
+        (B, T, S), rows summing to 1.
+
+        Raises
+        ------
+        ValueError
+            There is no such layer.
+        """
+        num_layers = len(self.decoder.layers)
+        if layer is not None and not 1 <= layer <= num_layers:
+            raise ValueError(f"the model has {num_layers} decoder layers, but no layer {layer}")
+        maps = AttentionMaps()
+        self.decoder(tgt, self.start_cache(self.encode(src, src_mask), src_mask), maps)
+        return maps.cross[(layer or num_layers) - 1].mean(dim=1)  # (B, H, T, S) -> (B, T, S)
+
     def attention_maps(self, src: Tensor, src_mask: Tensor, tgt: Tensor) -> AttentionMaps:
         """The weights of every layer and head for the given source (B, S) and decoder input (B, T)."""
         maps = AttentionMaps()

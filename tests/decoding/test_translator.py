@@ -61,10 +61,18 @@ def test_a_translation_tells_what_the_search_found(
     model: Transformer, tokenizers: Tokenizers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (ids,) = tokenizers.tgt.encode(["ab c"])
-    found = Hypothesis(tuple(ids), log_prob=-3.0, score=-1.5, finished=False)
-    monkeypatch.setattr("minitrans.decoding.translator.search", lambda *arguments: [found])
+    found = Hypothesis(tuple(ids), -3.0, -1.5, False, token_log_probs=(-1.0, -2.0), near_tie=True)
+    monkeypatch.setattr("minitrans.decoding.translator.search_n_best", lambda *arguments: [(found,)])
     (translation,) = Translator(model, tokenizers, SearchConfig()).translate(["c"])
-    assert translation == Translation("ab c", ("a", "b", "▁", "c"), score=-1.5, finished=False)
+    assert translation == Translation(
+        "ab c",
+        ("a", "b", "▁", "c"),
+        score=-1.5,
+        finished=False,
+        log_prob=-3.0,
+        token_log_probs=(-1.0, -2.0),
+        near_tie=True,
+    )
 
 
 def test_batches_hold_at_most_batch_tokens_and_progress_counts_every_line(
