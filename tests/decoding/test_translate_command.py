@@ -1,41 +1,27 @@
 """``translate`` from the command line, on a tiny checkpoint with random weights."""
 
 import io
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from minitrans.build import build_model
-from minitrans.checkpoint import Checkpoint, Progress, load, save
-from minitrans.cli.translate import main, overlaid, standard_input
-from minitrans.config import Experiment, ModelConfig, SearchConfig, TokenizerConfig
-from minitrans.data.tokenizer import Tokenizers, train_tokenizer
-from minitrans.decoding.translator import Translator
+from minitrans.checkpoint import load
+from minitrans.cli.translate import Counts, main, overlaid, standard_input
+from minitrans.config import SearchConfig
+from minitrans.decoding.ensemble import Ensemble
+from minitrans.decoding.translator import Translation, Translator
 from minitrans.errors import UserError
+from tests.decoding.conftest import write_checkpoint
 
 LINES = ["abcab", "", "c a", "   ", "ba"]
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "translate.py"
-
-
-def write_checkpoint(path: Path, position: dict[str, object]) -> Path:
-    both = train_tokenizer(["abc cba", "bca acb"], TokenizerConfig(kind="char", vocab_size=20))
-    experiment = Experiment(
-        model=ModelConfig(
-            num_encoder_layers=1, num_decoder_layers=1, d_model=16, num_heads=2, d_ff=32, dropout=0.0
-        ),
-        position=position,
-        attention={"kind": "scaled_dot_product"},
-        search=SearchConfig(beam_size=3, length_penalty="exponent", alpha=1.0, max_length=7),
-    )
-    model = build_model(experiment, both.vocab_size, both.vocab_size)
-    tokenizers = Tokenizers(both, both)
-    save(Checkpoint(path, experiment, tokenizers, model.state_dict(), None, None, Progress()))
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +90,113 @@ def test_typed_keys_lie_over_the_checkpoints_section() -> None:
     assert overlaid(base, composed, {"search.deep.x": 9}, "search")["deep"] == {"x": 9, "y": 2}
     assert overlaid(base, composed, {"search": "beam", "search.alpha": 0.6}, "search") == composed
     assert base["deep"] == {"x": 1, "y": 2}
+
+
+# --------------------------------------------------------------------------------------
+# Formats, forced beginnings, several checkpoints
+# --------------------------------------------------------------------------------------
+
+
+def test_json_lines_hold_all_that_is_known(
+    call: Callable[..., int], checkpoint: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    Path("in.txt").write_text("abc ab\n\nca\n")
+    assert call("input=in.txt", "format=json", "search.n_best=3") == 0
+    lines = capfdbinary.readouterr().out.decode().splitlines()
+    first, blank, last = (json.loads(line) for line in lines)
+    loaded = load(checkpoint)
+    translator = Translator(loaded.model, loaded.tokenizers, loaded.experiment.search)
+    (expected_first,) = translator.translate(["abc ab"], attention=True, n_best=3)
+    assert first["text"] == expected_first.text
+    assert first["score"] == pytest.approx(expected_first.score, abs=1e-4)
+    assert first["tokens"] == list(expected_first.tokens)
+    assert first["token_log_probs"] == pytest.approx(list(expected_first.token_log_probs), abs=1e-4)
+    assert [other["text"] for other in first["others"]] == [other.text for other in expected_first.others]
+    assert blank["text"] == blank["alignment"] == ""
+    assert last["alignment"].startswith("0-0")  # there is one source word
+    assert set(first) == {*last, "others"}
+
+
+def test_alignments_come_one_line_a_line(
+    call: Callable[..., int], checkpoint: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    Path("in.txt").write_text("abc ab c\n\nca\n")
+    assert call("input=in.txt", "format=alignment", "align_layer=1") == 0
+    lines = capfdbinary.readouterr().out.decode().split("\n")
+    loaded = load(checkpoint)
+    translator = Translator(loaded.model, loaded.tokenizers, loaded.experiment.search)
+    found = translator.translate(["abc ab c", "", "ca"], attention=True)
+    links = [one.attention.links if one.attention else () for one in found]
+    assert lines == [*(" ".join(f"{s}-{t}" for s, t in pairs) for pairs in links), ""]
+    assert len(links[0]) == len(found[0].text.split()) > 0
+
+
+def test_each_line_may_have_its_beginning(
+    call: Callable[..., int], capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    Path("in.txt").write_text("abc\nca\nb\n")
+    Path("begin.txt").write_text("ba\n\nccc\n")
+    assert call("input=in.txt", "prefixes=begin.txt") == 0
+    first, _, third = capfdbinary.readouterr().out.decode().splitlines()
+    assert first.startswith("ba")
+    assert third.startswith("ccc")
+
+
+def test_the_probabilities_of_two_checkpoints_are_averaged(
+    call: Callable[..., int],
+    checkpoint: Path,
+    tmp_path: Path,
+    capfdbinary: pytest.CaptureFixture[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other = write_checkpoint(tmp_path / "other.ckpt", {"kind": "rotary"}, seed=2)
+    Path("in.txt").write_text("abcabc\nca\n")
+    words = [f'checkpoint=["{checkpoint}","{other}"]', "accelerator=cpu", "input=in.txt"]
+    monkeypatch.setattr(sys, "argv", ["translate", *words])
+    assert main() == 0
+    printed = capfdbinary.readouterr()
+    model = Ensemble([load(checkpoint).model, load(other).model])
+    loaded = load(checkpoint)
+    found = Translator(model, loaded.tokenizers, loaded.experiment.search).translate(["abcabc", "ca"])
+    assert printed.out.decode().splitlines() == [one.text for one in found]
+    assert str(checkpoint) in printed.err.decode() and str(other) in printed.err.decode()
+
+
+def test_near_ties_are_counted_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    counts = Counts()
+    sure = Translation("a", ("a",), -1.0, finished=True)
+    counts.add([sure, replace(sure, near_tie=True), replace(sure, finished=False)])
+    counts.add([sure])
+    counts.tell()
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith("1 of 4 translations were ended by the length limit")
+    assert said[1].startswith("1 of 4 translations rest on a near-tie")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["search.n_best=2"], "search.n_best=2 needs format=json"),
+        (["align_layer=1"], "align_layer=1 means nothing with format=text"),
+        (["format=json", "align_layer=2"], "the model has 1 decoder layers, but no layer 2"),
+        (["format=jsonl"], 'format cannot be "jsonl"; did you mean "json"?'),
+        (["prefixes=short.txt"], "there are 1 forced beginnings for 2 lines"),
+        (["prefixes=long.txt"], "the forced beginning of line 2 has 8 tokens"),
+        (["prefixes=short.txt", "input=-"], "prefixes= needs input="),
+        (["average=2"], "average=2 needs a run folder"),
+        (["average_best=true"], "average_best=true means nothing without average="),
+        (["search=sampling", "search.beam_size=2"], "search.sample=true draws token by token"),
+        (["search.min_length=9"], "search.min_length=9 is more than search.max_length=7"),
+        (["search.top_p=0.9"], "search.top_p=0.9 means nothing without sampling"),
+    ],
+)
+def test_what_cannot_hold_together_is_refused(
+    call: Callable[..., int], capfd: pytest.CaptureFixture[str], words: list[str], sentence: str
+) -> None:
+    Path("in.txt").write_text("abc\nca\n")
+    Path("short.txt").write_text("a\n")
+    Path("long.txt").write_text("a\naaaaaaaa\n")
+    assert sentence in refused(call, capfd, "input=in.txt", "output=out.txt", *words)
 
 
 # --------------------------------------------------------------------------------------
