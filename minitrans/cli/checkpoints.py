@@ -25,8 +25,6 @@ def resolve_all(given: str | Sequence[str]) -> list[Path]:
     found: list[Path] = []
     for one in [given] if isinstance(given, str) else given:
         found += [resolve(one)] if not _is_pattern(one) else _matches(one)
-    if not found:
-        raise UserError("checkpoint=[] is an empty list; give a .ckpt file or a run folder")
     return list(dict.fromkeys(found))
 
 

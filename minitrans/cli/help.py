@@ -30,10 +30,10 @@ _EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     ),
     "evaluate": (
         ("checkpoint=runs/my-run", "the run's best checkpoint on its test split"),
-        ("checkpoint=runs/my-run/checkpoints/last.ckpt split=valid", "one checkpoint, another split"),
-        ("checkpoint=runs/my-run search=greedy", "greedy search"),
-        ("checkpoint=runs/my-run search.beam_size=10 batch_tokens=8192", "a wider beam, larger batches"),
-        ("checkpoint=runs/my-run data.root=/data/multi30k output_dir=scores", "data and results elsewhere"),
+        ("checkpoint=runs/my-run search=greedy split=valid", "greedy search, another split"),
+        ("checkpoint='runs/*' sanity=true", "a table of all runs, and what frames their scores"),
+        ("checkpoint=runs/new baseline=runs/old", "paired tests, and a page of what changed"),
+        ("checkpoint=runs/my-run sweep=search", "which beam and length penalty suit it"),
     ),
     "translate": (
         ("checkpoint=runs/my-run < source.txt > translation.txt", "from standard input to standard output"),

@@ -21,10 +21,11 @@ class SanityRow:
 def sanity_rows(corpus: Corpus, train: Corpus, bleu_tokenize: str) -> list[SanityRow]:
     """Score three translations that need no model.
 
-    * the reference, which must be perfect: if not, the scoring is at fault;
-    * the source, copied: what names, numbers and common words are worth;
-    * the target of the nearest training source (:class:`minitrans.evaluation.nearest.Memory`): what
-      memory alone can do. A model that is not above it has not learned to translate.
+    * ``(reference)``: the reference itself, which must be perfect: if not, the scoring is at fault;
+    * ``(source)``: the source, copied: what names, numbers and common words are worth;
+    * ``(nearest)``: the target of the nearest training source
+      (:class:`minitrans.evaluation.nearest.Memory`): what memory alone can do. A model that is not above
+      it has not learned to translate.
 
     Parameters
     ----------
@@ -39,7 +40,7 @@ def sanity_rows(corpus: Corpus, train: Corpus, bleu_tokenize: str) -> list[Sanit
     memory = Memory(list(train.src), list(train.tgt))
     rows: dict[str, Sequence[str]] = {
         "(reference)": expected,
-        "(source, copied)": sources,
-        "(nearest in training)": [memory.translate(source) for source in sources],
+        "(source)": sources,
+        "(nearest)": [memory.translate(source) for source in sources],
     }
     return [SanityRow(name, all_scores(lines, expected, bleu_tokenize)) for name, lines in rows.items()]

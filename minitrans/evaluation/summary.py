@@ -47,7 +47,7 @@ def summary_table(rows: Sequence[Evaluated], sanity: Sequence[SanityRow] = ()) -
         table.add_section()
     for frame in sanity:
         table.add_row(frame.name, *_cells(frame.scores, columns), "")
-    table.caption = _caption(rows)
+    table.caption = _caption(rows, _FRAME if sanity else "")
     table.caption_justify = "left"
     return table
 
@@ -67,7 +67,10 @@ def _cell(name: str, score: Score) -> str:
     return f"{shown(name, score)} ± {(score.high - score.low) / 2:.2f}"
 
 
-def _caption(rows: Sequence[Evaluated]) -> Text:
+_FRAME = "source: copied as it stands; nearest: the target of the nearest training source"
+
+
+def _caption(rows: Sequence[Evaluated], frame: str) -> Text:
     """Notes of the cards and BLEU's signatures, each once, and what forbids comparing the rows."""
     notes = list(dict.fromkeys(row.card.note for row in rows if row.card.note))
     if len({tuple(row.card.data.values()) for row in rows}) > 1:
@@ -75,4 +78,4 @@ def _caption(rows: Sequence[Evaluated]) -> Text:
     if len({row.card.bleu_tokenize for row in rows}) > 1:
         notes.append("the rows are scored with different tokenizers: do not compare their BLEU")
     notes += dict.fromkeys(f"BLEU: {row.card.scores['bleu'].signature}" for row in rows)
-    return Text("\n".join(notes))
+    return Text("\n".join([*notes, frame] if frame else notes))

@@ -142,8 +142,6 @@ def _translators(
     """One for each combination that is searched. All are made, and so checked, before any works."""
     if not beam_sizes or not alphas:
         raise UserError("a sweep needs at least one value in sweep_beam_sizes and one in sweep_alphas")
-    if min(alphas) < 0:
-        raise UserError(f"sweep_alphas holds {min(alphas):g}, but alpha must be at least 0")
     if translator.search.length_penalty == "none":
         raise UserError(
             "search.length_penalty=none leaves alpha without a meaning, and nothing to sweep; "

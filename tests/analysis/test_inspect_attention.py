@@ -1,6 +1,7 @@
 """The command, from a checkpoint on the disk to pictures, numbers and words."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib.image
@@ -9,7 +10,7 @@ import pytest
 
 from minitrans.analysis.drawing import DPI, Layout, picture
 from minitrans.build import build_model
-from minitrans.checkpoint import Checkpoint, Progress, load, save
+from minitrans.checkpoint import Checkpoint, Progress, load, read, save
 from minitrans.cli.inspect_attention import main
 from minitrans.config import Experiment, ModelConfig, SearchConfig, TokenizerConfig
 from minitrans.data.tokenizer import Tokenizers, train_tokenizer
@@ -68,6 +69,22 @@ def test_a_given_target_is_drawn_and_told(
     assert "cross (entropy in nats, at most 1.39)" in printed
     for name in FILES:
         assert str(folder / name) in printed
+
+
+def test_the_target_is_found_as_the_checkpoint_says(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], run_folder: Path
+) -> None:
+    """The checkpoint's own settings, and what is typed over them; not the command's defaults."""
+    stored = read(run_folder)
+    search = SearchConfig(beam_size=1, length_penalty="none", max_length=2)
+    save(replace(stored, experiment=replace(stored.experiment, search=search)))
+    loaded = load(run_folder)
+    for words, settings in (([], search), (["search.max_length=1"], replace(search, max_length=1))):
+        translator = Translator(loaded.model, loaded.tokenizers, settings)
+        own = translator.translate(["a c b"])[0]
+        assert len(own.tokens) == settings.max_length  # so that the setting is seen at work
+        assert call(monkeypatch, f"checkpoint={run_folder}", "text=a c b", *words) == 0
+        assert f"target      {own.text}\n" in capsys.readouterr().out
 
 
 def test_without_a_target_it_is_the_models_own(

@@ -6,13 +6,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from minitrans.build import build_model
 from minitrans.checkpoint import Checkpoint, Progress, load, save
-from minitrans.cli.evaluate import main, output_folder
-from minitrans.config import EvaluateConfig, Experiment, ModelConfig, SearchConfig, TokenizerConfig
+from minitrans.cli.evaluate import main
+from minitrans.config import Experiment, ModelConfig, SearchConfig, TokenizerConfig
 from minitrans.data.tokenizer import Tokenizers, train_tokenizer
 from minitrans.decoding.translator import Translator
 
@@ -24,18 +25,15 @@ def write_lines(path: Path, lines: list[str]) -> None:
     path.write_bytes("".join(f"{line}\n" for line in lines).encode())
 
 
-@pytest.fixture
-def run_folder(tmp_path: Path) -> Path:
-    """A finished run: data, and the checkpoint of a model with random weights."""
-    for stem in ("train", "valid", "test"):
-        write_lines(tmp_path / f"{stem}.x", SRC)
-        write_lines(tmp_path / f"{stem}.y", TGT)
+SPLITS = ("train", "valid", "test")
+
+
+def make_run(home: Path, name: str, seed: int = 1, update: int = 0) -> Path:
+    """A finished run on the data in ``home``: the checkpoint of a model with random weights."""
     both = train_tokenizer(["abc cba", "bca acb"], TokenizerConfig(kind="char", vocab_size=20))
-    files = {
-        stem: [str(tmp_path / f"{stem}.x"), str(tmp_path / f"{stem}.y")]
-        for stem in ("train", "valid", "test")
-    }
+    files = {split: [str(home / f"{split}.x"), str(home / f"{split}.y")] for split in SPLITS}
     experiment = Experiment(
+        seed=seed,
         model=ModelConfig(
             num_encoder_layers=1, num_decoder_layers=1, d_model=16, num_heads=2, d_ff=32, dropout=0.0
         ),
@@ -45,11 +43,19 @@ def run_folder(tmp_path: Path) -> Path:
         search=SearchConfig(beam_size=2, length_penalty="exponent", alpha=1.0, max_length=7),
     )
     model = build_model(experiment, both.vocab_size, both.vocab_size)
-    folder = tmp_path / "a run"
-    (folder / "checkpoints").mkdir(parents=True)
-    path = folder / "checkpoints" / "best.ckpt"
-    save(Checkpoint(path, experiment, Tokenizers(both, both), model.state_dict(), None, None, Progress()))
-    return folder
+    path = home / name / "checkpoints" / "best.ckpt"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    progress = Progress(update=update)
+    save(Checkpoint(path, experiment, Tokenizers(both, both), model.state_dict(), None, None, progress))
+    return home / name
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path) -> Path:
+    for split in SPLITS:
+        write_lines(tmp_path / f"{split}.x", SRC)
+        write_lines(tmp_path / f"{split}.y", TGT)
+    return make_run(tmp_path, "a run")
 
 
 @pytest.fixture
@@ -57,38 +63,50 @@ def call(run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> C
     monkeypatch.chdir(tmp_path)
 
     def run(*words: str) -> int:
-        monkeypatch.setattr(sys, "argv", ["evaluate", f"checkpoint={run_folder}", "accelerator=cpu", *words])
+        given = [] if any(word.startswith("checkpoint=") for word in words) else [f"checkpoint={run_folder}"]
+        monkeypatch.setattr(sys, "argv", ["evaluate", *given, "accelerator=cpu", *words])
         return main()
 
     return run
 
 
-@pytest.mark.parametrize("tokenize", ["13a", "none"])
+OPTIONS = ["--force", "-m", "bleu", "chrf", "ter", "--chrf-word-order", "2", "--width", "6"]
+
+
+@pytest.mark.parametrize(
+    ("words", "tokenize"),
+    [(["batch_tokens=9"], "13a"), (["data.bleu_tokenize=none"], "none")],
+)
 def test_the_scores_are_the_sacrebleu_commands_on_the_written_file(
-    call: Callable[..., int], run_folder: Path, tmp_path: Path, tokenize: str
+    call: Callable[..., int], run_folder: Path, tmp_path: Path, words: list[str], tokenize: str
 ) -> None:
-    assert call(f"data.bleu_tokenize={tokenize}", "batch_tokens=9") == 0
-    folder = run_folder / "evaluation" / "test-best-beam2"
+    assert call(*words) == 0
+    (folder,) = (run_folder / "evaluation").iterdir()
     assert sorted(os.listdir(folder)) == ["scores.json", "test.txt"]
     command = [sys.executable, "-m", "sacrebleu", str(tmp_path / "test.y"), "-i", str(folder / "test.txt")]
-    options = [
-        "--tokenize",
-        tokenize,
-        "--force",
-        "-m",
-        "bleu",
-        "chrf",
-        "--chrf-word-order",
-        "2",
-        "--width",
-        "6",
-    ]
-    printed = subprocess.run([*command, *options], capture_output=True, text=True, check=True)
-    scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
-    for name, expected in zip(("bleu", "chrf"), json.loads(printed.stdout), strict=True):
-        assert scores["scores"][name]["value"] == pytest.approx(expected["score"], abs=1e-5)
-        assert scores["scores"][name]["signature"] == expected["signature"]
-    assert scores["scores"]["chrf"]["value"] > 0  # so that agreement means something
+    printed = subprocess.run(
+        [*command, "--tokenize", tokenize, *OPTIONS], capture_output=True, text=True, check=True
+    )
+    scores = scores_in(folder)["scores"]
+    for name, expected in zip(("bleu", "chrf", "ter"), json.loads(printed.stdout), strict=True):
+        assert scores[name]["value"] == pytest.approx(expected["score"], abs=1e-5)
+        resampled = expected["signature"].replace("|", "|bs:1000|seed:12345|", 1)
+        assert scores[name]["signature"] == resampled
+    assert scores["chrf"]["value"] > 0  # so that agreement means something
+
+
+def scores_in(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
+    return content
+
+
+def test_every_batch_size_gives_the_same_file_and_scores(call: Callable[..., int], tmp_path: Path) -> None:
+    for size in (1, 9, 4096):
+        assert call(f"batch_tokens={size}", f"output_dir=by{size}") == 0
+    texts = {(tmp_path / f"by{size}" / "test.txt").read_bytes() for size in (1, 9, 4096)}
+    scores = [scores_in(tmp_path / f"by{size}")["scores"] for size in (1, 9, 4096)]
+    assert len(texts) == 1
+    assert scores[0] == scores[1] == scores[2]
 
 
 def test_the_file_holds_what_the_checkpoints_own_search_finds(
@@ -138,8 +156,182 @@ def test_a_mistake_ends_in_one_sentence_and_leaves_nothing(
     assert os.listdir(run_folder) == ["checkpoints"]
 
 
-def test_folders_that_we_name_hold_no_awkward_characters() -> None:
-    config = EvaluateConfig(split="test a=b,c")
-    folder = output_folder(config, Path("my run/checkpoints/最 best.ckpt"), beam_size=5)
-    assert folder == Path("my run/evaluation/test_a_b_c-_best-beam5")
-    assert output_folder(config, Path("loose/x.ckpt"), 1) == Path("loose/evaluation/test_a_b_c-x-beam1")
+def test_the_folders_name_holds_what_is_not_as_usual(call: Callable[..., int], run_folder: Path) -> None:
+    for words in (
+        [],
+        ["search.alpha=0.5"],
+        ["split=valid"],
+        ["data.bleu_tokenize=intl"],
+        ["search.beam_size=1"],
+    ):
+        assert call(*words) == 0
+    names = sorted(os.listdir(run_folder / "evaluation"))
+    digest = scores_in(run_folder / "evaluation" / "test-best-beam2")["text_sha256"][:8]
+    assert names == [
+        "test-best-beam1",
+        "test-best-beam2",
+        "test-best-beam2-alpha0.5",
+        f"test-best-beam2-intl-{digest}",
+        "valid-best-beam2",
+    ]
+
+
+def test_the_same_evaluation_is_written_anew_and_another_one_refused(
+    call: Callable[..., int], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert call("output_dir=here") == 0
+    first = (tmp_path / "here" / "scores.json").read_text(encoding="utf-8")
+    (tmp_path / "here" / "test.txt").unlink()
+    assert call("output_dir=here", "batch_tokens=9") == 0  # the batch is no part of the experiment
+    assert (tmp_path / "here" / "test.txt").exists()
+    capfd.readouterr()
+    for words, reason in (
+        (["search.alpha=0.5"], "another evaluation (search.alpha is 1.0 there, 0.5 here)"),
+        (["split=valid"], "another evaluation (split is test there, valid here)"),
+        (["data.test=[valid.y,valid.x]"], "another evaluation (of another text)"),
+    ):
+        assert call("output_dir=here", *words) == 2
+        said = f"error: {tmp_path}/here holds {reason}; give another output_dir, or remove it\n"
+        assert capfd.readouterr().err == said
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").write_text("years of work", encoding="utf-8")
+    assert call("output_dir=full") == 2
+    assert "full holds other files; give another output_dir" in capfd.readouterr().err
+    assert json.loads(first)["scores"] == scores_in(tmp_path / "here")["scores"]
+
+
+def test_a_later_state_of_the_checkpoint_has_its_own_folder(
+    call: Callable[..., int], run_folder: Path, tmp_path: Path
+) -> None:
+    assert call() == 0
+    make_run(tmp_path, run_folder.name, seed=2, update=900)
+    assert call() == 0
+    assert call() == 0
+    folder = run_folder / "evaluation"
+    assert sorted(os.listdir(folder)) == ["test-best-beam2", "test-best-beam2-update900"]
+    assert [scores_in(folder / name)["update"] for name in sorted(os.listdir(folder))] == [0, 900]
+
+
+def test_several_checkpoints_a_row_and_a_folder_each(
+    call: Callable[..., int], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    runs = [make_run(tmp_path, f"runs/{name}", seed) for seed, name in enumerate(("one", "two"), start=1)]
+    (tmp_path / "runs" / "empty").mkdir()
+    write_lines(tmp_path / "runs" / "notes.txt", ["x"])
+    assert call("checkpoint=runs/*/") == 0
+    printed = capfd.readouterr()
+    assert printed.err == "left out, without a checkpoint: empty, notes.txt (2)\n"
+    assert printed.out.index("one/best") < printed.out.index("two/best")
+    for run in runs:
+        assert scores_in(run / "evaluation" / "test-best-beam2")["checkpoint"].startswith(str(run))
+    listed = f"checkpoint=['{runs[1]}','{runs[0]}','{runs[1]}']"
+    assert call(listed, "output_dir=out") == 0
+    assert sorted(os.listdir("out")) == ["one_best", "two_best"]
+    printed = capfd.readouterr()
+    assert printed.out.index("two/best") < printed.out.index("one/best")
+
+
+def test_a_baseline_adds_tests_and_a_page(
+    call: Callable[..., int], run_folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    baseline = make_run(tmp_path, "base", seed=2)
+    assert call(f"baseline={baseline}") == 0
+    printed = capfd.readouterr().out
+    assert "a run/best against base/best" in printed
+    assert "95 % interval" in printed
+    (folder,) = (run_folder / "evaluation" / "test-best-beam2").glob("against-base_best-????????")
+    content = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))
+    own = scores_in(folder.parent)["scores"]["bleu"]["value"]
+    others = scores_in(baseline / "evaluation" / "test-best-beam2")["scores"]["bleu"]["value"]
+    assert (content["system"], content["baseline"]) == ("a run/best", "base/best")
+    assert content["differences"]["bleu"]["difference"] == pytest.approx(own - others)
+    assert "<h1>a run/best" in (folder / "comparison.html").read_text(encoding="utf-8")
+
+
+def test_what_cannot_be_compared_is_refused(
+    call: Callable[..., int], run_folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert call(f"baseline={run_folder}") == 2
+    assert "must be one checkpoint, and another one than checkpoint=" in capfd.readouterr().err
+    assert call("checkpoint=runs/*") == 2
+    assert "runs/* matches no run folder and no .ckpt file; check the pattern" in capfd.readouterr().err
+    assert call("checkpoint=[]") == 2
+    assert "checkpoint= is missing; give a .ckpt file" in capfd.readouterr().err
+    (tmp_path / "elsewhere").mkdir()
+    for split in SPLITS:
+        write_lines(tmp_path / "elsewhere" / f"{split}.x", SRC)
+        write_lines(tmp_path / "elsewhere" / f"{split}.y", [*TGT[1:], "new"])
+    other = make_run(tmp_path / "elsewhere", "other", seed=2)
+    assert call(f"baseline={other}") == 2
+    assert "are scored on different text" in capfd.readouterr().err
+
+
+def test_sanity_rows_are_shown_when_asked_for(
+    call: Callable[..., int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert call("sanity=true") == 0
+    printed = capfd.readouterr().out
+    rows = {line.split()[0]: line for line in printed.splitlines() if line.strip().startswith("(")}
+    assert list(rows) == ["(reference)", "(source)", "(nearest)"]
+    assert "100.00" in rows["(reference)"]
+    assert "100.00" in rows["(nearest)"]  # the fixture's test split is its training split
+    assert "100.00" not in rows["(source)"]
+    assert call() == 0
+    assert "(reference)" not in capfd.readouterr().out
+
+
+def test_a_sweep_writes_what_evaluate_takes(
+    call: Callable[..., int], run_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ["sweep=search", "sweep_beam_sizes=[1,3]", "sweep_alphas=[0,1.5]", "search.max_length=5"]
+    assert call(*words) == 0
+    folder = run_folder / "evaluation" / "sweep-valid-best"
+    assert sorted(os.listdir(folder)) == ["search.yaml", "sweep.json", "sweep.png"]
+    content = json.loads((folder / "sweep.json").read_text(encoding="utf-8"))
+    assert [(c["beam_size"], c["alpha"]) for c in content["cells"]] == [(1, 0), (1, 1.5), (3, 0), (3, 1.5)]
+    best = content["best"]
+    assert best["bleu"] == max(cell["bleu"] for cell in content["cells"])
+    assert f"best:        search.beam_size={best['beam_size']} search.alpha={best['alpha']:g}" in (
+        capfd.readouterr().out
+    )
+    assert call(f"search_file={folder}/search.yaml", "split=valid", "output_dir=best") == 0
+    found = scores_in(Path("best"))
+    assert (found["search"]["beam_size"], found["search"]["alpha"]) == (best["beam_size"], best["alpha"])
+    assert (found["search"]["length_penalty"], found["search"]["max_length"]) == ("exponent", 5)
+    assert found["scores"]["bleu"]["value"] == pytest.approx(best["bleu"])
+    assert call(f"search_file={folder}/search.yaml", "search.beam_size=4", "output_dir=typed") == 0
+    assert scores_in(Path("typed"))["search"]["beam_size"] == 4  # what is typed counts
+    assert call(*words, "sweep_beam_sizes=[2]", f"output_dir={folder}") == 2
+    assert "beam_sizes is [1, 3] there, [2] here" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["search_file=none.yaml"], "none.yaml cannot be read"),
+        (["search_file=test.y"], "test.y"),
+        (["search_file=ok.yaml", "search=greedy"], "search=greedy and search_file="),
+        (["search_file=wrong.yaml"], 'unknown key "search.beams" = 5; did you mean "beam_size"?'),
+        (["sweep=search", "search=greedy"], "type search.length_penalty=gnmt beside it"),
+        (["sweep=search", "sweep_beam_sizes=[3,0]"], "sweep_beam_sizes[1] is 0, but must be at least 1"),
+        (["sweep=search", "sweep_alphas=[-1]"], "sweep_alphas[0] is -1.0, but must be at least 0"),
+        (["sweep=search", "sweep_alphas=[]"], "a sweep needs at least one value"),
+        (["sweep=search", "baseline=a run"], "sweep=search takes one checkpoint and no baseline"),
+        (["sweep=beam"], "sweep"),
+        (["comet=owner/model"], "pip install unbabel-comet"),
+    ],
+)
+def test_mistakes_in_search_files_and_sweeps(
+    call: Callable[..., int],
+    run_folder: Path,
+    capfd: pytest.CaptureFixture[str],
+    words: list[str],
+    sentence: str,
+) -> None:
+    Path("ok.yaml").write_text("beam_size: 3\n", encoding="utf-8")
+    Path("wrong.yaml").write_text("beams: 5\n", encoding="utf-8")
+    assert call(*words) == 2
+    printed = capfd.readouterr()
+    assert sentence in printed.err
+    assert (printed.err.count("\n"), printed.out) == (1, "")
+    assert os.listdir(run_folder) == ["checkpoints"]

@@ -120,6 +120,7 @@ def test_what_is_printed_at_the_end_can_be_typed(server: ForkServer, trained: Do
 def test_the_score_is_the_sacrebleu_commands(evaluated: Path, home: Path) -> None:
     reference, hypotheses = home / "text" / "test.de", evaluated / "test.txt"
     command = [sys.executable, "-m", "sacrebleu", str(reference), "-i", str(hypotheses), "--width", "6"]
+    command.append("--confidence")
     printed = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
     score = json.loads((evaluated / "scores.json").read_text(encoding="utf-8"))["scores"]["bleu"]
     assert score["value"] == pytest.approx(printed["score"], abs=1e-5)
@@ -216,7 +217,8 @@ def check_through_every_command(server: ForkServer, folder: Path, sentences: int
     assert loaded.experiment.data["src"] == "en"
     done = server.run("evaluate", "checkpoint=run", f"data.test={data}", folder=folder)
     assert done.status == 0, done.err
-    lines = (folder / "run" / "evaluation" / "test-best-beam1" / "test.txt").read_text(encoding="utf-8")
+    (written,) = (folder / "run" / "evaluation").glob("test-best-beam1-*/test.txt")
+    lines = written.read_text(encoding="utf-8")
     piped = server.run("translate", "checkpoint=run", folder=folder, stdin="a dog\n\na man in a red shirt\n")
     assert piped.status == 0, piped.err
     assert (lines.count("\n") > 100, piped.out.count("\n"), piped.out.split("\n")[1]) == (True, 3, "")

@@ -1,0 +1,30 @@
+"""Names of folders."""
+
+from pathlib import Path
+
+from minitrans.cli.checkpoints import names
+from minitrans.cli.evaluation_folder import differing, plain_name
+from minitrans.config import SearchConfig
+
+
+def test_names_hold_no_awkward_characters() -> None:
+    assert plain_name("test a=b,c-最 best-beam5") == "test_a_b_c-_best-beam5"
+
+
+def test_long_names_are_cut_and_stay_apart() -> None:
+    first, second = plain_name("x" * 200), plain_name("x" * 201)
+    assert first != second
+    assert len(first) == len(second) == 129
+
+
+def test_a_name_says_which_settings_are_not_the_checkpoints() -> None:
+    own = SearchConfig(beam_size=4, alpha=0.5)
+    assert differing(own, own) == "beam4"
+    assert differing(own, SearchConfig(beam_size=5, alpha=0.5)) == "beam5"
+    assert differing(own, SearchConfig(beam_size=4, alpha=1.0, max_length=9)) == "beam4-alpha1.0-max_length9"
+
+
+def test_checkpoints_are_named_by_run_and_by_path_where_that_is_not_enough() -> None:
+    first, second = Path("/x/a/checkpoints/best.ckpt"), Path("/y/a/checkpoints/best.ckpt")
+    assert names([first]) == ["a/best"]
+    assert names([first, Path("/z/loose.ckpt"), second]) == [str(first), "z/loose", str(second)]
