@@ -25,6 +25,9 @@ def write_checkpoint(
         ),
         position=position,
         attention={"kind": "scaled_dot_product"},
+        data={"kind": "toy"},
+        optimizer={"kind": "adamw"},
+        schedule={"kind": "constant"},
         search=SearchConfig(beam_size=3, length_penalty="exponent", alpha=1.0, max_length=7),
     )
     model = build_model(experiment, both.vocab_size, both.vocab_size)

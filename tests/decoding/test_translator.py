@@ -1,15 +1,18 @@
 """Text in, text out, with real models and a character vocabulary."""
 
 from collections.abc import Sequence
+from typing import get_type_hints
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from minitrans.build import build_model
 from minitrans.config import Experiment, ModelConfig, SearchConfig, TokenizerConfig
 from minitrans.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from minitrans.decoding.search import Hypothesis
-from minitrans.decoding.translator import BLANK, Translation, Translator, one_line
+from minitrans.decoding.translator import BLANK, SearchOptions, Translation, Translator, one_line
 from minitrans.errors import UserError
 from minitrans.model.masks import padding_mask
 from minitrans.model.transformer import Transformer
@@ -185,3 +188,91 @@ def test_line_ends_become_spaces(text: str, line: str) -> None:
 def test_a_batch_without_tokens_is_refused(model: Transformer, tokenizers: Tokenizers) -> None:
     with pytest.raises(UserError, match="batch_tokens is 0"):
         Translator(model, tokenizers, SearchConfig(), batch_tokens=0)
+
+
+# --------------------------------------------------------------------------------------
+# Settings of one call, n-best, forced beginnings, attention
+# --------------------------------------------------------------------------------------
+
+
+def test_settings_of_a_call_lie_over_the_translators(model: Transformer, tokenizers: Tokenizers) -> None:
+    translator = Translator(model, tokenizers, SearchConfig(beam_size=4, max_length=5))
+    called = translator.translate(LINES, beam_size=1, max_length=9)
+    own = Translator(model, tokenizers, SearchConfig(beam_size=1, max_length=9)).translate(LINES)
+    assert called == own
+    assert translator.search == SearchConfig(beam_size=4, max_length=5)
+    with pytest.raises(UserError, match=r'unknown key "search.beam" = 3; did you mean "beam_size"'):
+        translator.translate(LINES, beam=3)  # type: ignore[call-arg]
+    with pytest.raises(UserError, match=r"search.n_best=5 is more than search.beam_size=4"):
+        translator.translate(LINES, n_best=5)
+
+
+def test_options_are_the_search_settings() -> None:
+    assert get_type_hints(SearchOptions) == get_type_hints(SearchConfig)
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 12, 4096])
+def test_n_best_translations_of_each_line(
+    model: Transformer, tokenizers: Tokenizers, batch_tokens: int
+) -> None:
+    translator = Translator(model, tokenizers, SearchConfig(beam_size=4, max_length=9), batch_tokens)
+    found = translator.translate(LINES, n_best=3)
+    best = translator.translate(LINES)
+    assert [one.text for one in found] == [one.text for one in best]
+    alone = [translator.translate([line], n_best=3)[0] for line in LINES]
+    for one, same in zip(found, alone, strict=True):
+        assert [other.text for other in one.others] == [other.text for other in same.others]
+        scores = [one.score, *(other.score for other in one.others)]
+        assert scores == sorted(scores, reverse=True)
+        assert scores[1:] == pytest.approx([other.score for other in same.others], abs=1e-4)
+    assert [len(one.others) for one in found] == [2, 0, 2, 2, 0, 2, 2]
+
+
+def test_a_translation_begins_as_it_must(model: Transformer, tokenizers: Tokenizers) -> None:
+    translator = Translator(model, tokenizers, SearchConfig(beam_size=3, max_length=6))
+    prefixes = ["c a", "c", "", "bbbbbb", "b", "a", ""]
+    found = translator.translate(LINES, prefixes=prefixes)
+    free = translator.translate(LINES)
+    assert [one.text[: len(prefix)] for one, prefix in zip(found, prefixes, strict=True)] == [
+        prefix if line.strip() else "" for line, prefix in zip(LINES, prefixes, strict=True)
+    ]
+    assert (found[2], found[6]) == (free[2], free[6])
+    assert found[3].text == "bbbbbb"
+    with pytest.raises(UserError, match=r"the forced beginning of line 12 has 7 tokens.*at most 6"):
+        translator.translate(["a", "b"], prefixes=["a", "bbbbbbb"], first_line=11)
+
+
+def test_attention_is_the_models_own(model: Transformer, tokenizers: Tokenizers) -> None:
+    translator = Translator(model, tokenizers, SearchConfig(beam_size=2, max_length=8))
+    found = translator.translate(["abc ab", "c"], attention=True, n_best=2)
+    for line, translation in zip(["abc ab", "c"], found, strict=True):
+        for one in (translation, *translation.others):
+            assert one.attention is not None
+            assert one.attention.source == tuple(line.replace(" ", "▁"))
+            src = torch.tensor([[*tokenizers.src.encode([line])[0], 2]])
+            tgt = torch.tensor([[1, *tokenizers.tgt.encode([one.text])[0]]])
+            if tgt.size(1) == len(one.tokens) + 1:  # spaces at an end are no text
+                maps = model.attention_maps(src, padding_mask(src), tgt)
+                expected = maps.cross[-1][0].mean(dim=0)  # (H, T, S) -> (T, S)
+                torch.testing.assert_close(torch.from_numpy(one.attention.weights), expected)
+            assert one.attention.weights.shape == (len(one.tokens) + 1, len(line) + 1)
+            words = {target for _, target in one.attention.links}
+            assert words == set(range(len(one.text.split())))
+    assert translator.translate(["a"])[0].attention is None
+
+
+@settings(max_examples=10, deadline=None)
+@given(lines=st.lists(st.text("abc ", max_size=9), min_size=1, max_size=6), data=st.data())
+def test_samples_do_not_depend_on_batches(lines: list[str], data: st.DataObject) -> None:
+    both = train_tokenizer(["abc cba", "bca acb"], TokenizerConfig(kind="char", vocab_size=20))
+    tokenizers = Tokenizers(both, both)
+    model = model_of(tokenizers, {"kind": "sinusoidal"}).eval()
+    sampling = SearchConfig(beam_size=1, sample=True, temperature=0.7, seed=4, max_length=8)
+    order = data.draw(st.permutations(range(len(lines))))
+    batch_tokens = data.draw(st.sampled_from([1, 12, 4096]))
+    alone = [Translator(model, tokenizers, sampling).translate([line])[0] for line in lines]
+    found = Translator(model, tokenizers, sampling, batch_tokens).translate([lines[i] for i in order])
+    for place, i in enumerate(order):
+        if not alone[i].near_tie:
+            assert found[place].text == alone[i].text
+            assert found[place].score == pytest.approx(alone[i].score, abs=1e-4)
