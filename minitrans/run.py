@@ -104,7 +104,7 @@ def open_or_create(folder: RunFolder) -> RunFolder:
         raise UserError(
             f"the run folder {folder.path} cannot be made: {error.strerror}; give another run_dir"
         ) from error
-    if not os.access(folder.checkpoints, os.W_OK):
+    if not all(os.access(path, os.W_OK) for path in (folder.path, folder.checkpoints)):
         raise UserError(f"the run folder {folder.path} cannot be written to; give another run_dir")
     return folder
 
@@ -121,8 +121,10 @@ def refuse_used(path: Path) -> None:
     if path.is_file():
         raise UserError(f"run_dir={path} is a file; give the path of a folder")
     if path.is_dir() and any(entry.name != ".lock" for entry in path.iterdir()):
+        begun = any((path / "checkpoints").glob("*.ckpt"))
+        go_on = f"resume={path}" if begun else f"run_dir={path} resume=auto"
         raise UserError(
-            f"the run folder {path} is already in use; go on with resume={path}, or give another run_dir"
+            f"the run folder {path} is already in use; go on with {go_on}, or give another run_dir"
         )
 
 

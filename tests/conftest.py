@@ -11,6 +11,11 @@ os.environ["WANDB_MODE"] = "offline"
 import pytest
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """How long the tests that kill processes go on."""
+    parser.addoption("--kills", type=int, default=10, help="kill -9 a training so many times at random")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Encoded corpora of the tests stay out of the user's cache."""

@@ -28,6 +28,16 @@ _EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("model=tiny training.max_updates=1000 optimizer.lr=4e-3", "one size, three changed values"),
         ("resume=runs/my-run training.max_updates=6000", "go on with a run, to a later end"),
     ),
+    "prove": (
+        ("", "the promises, on this machine, with the default configuration"),
+        ("model=tiny", "quicker"),
+        (
+            "experiment=multi30k_quick data.root=/data/multi30k",
+            "with a named recipe on your copy of Multi30k",
+        ),
+        ("trainer=cpu", "on the processor, in fp32"),
+        ("position=rotary model.norm=rms_norm attention=unscaled", "of other parts"),
+    ),
     "evaluate": (
         ("checkpoint=runs/my-run", "the run's best checkpoint on its test split"),
         ("checkpoint=runs/my-run search=greedy split=valid", "greedy search, another split"),

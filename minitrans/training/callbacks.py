@@ -298,6 +298,8 @@ class SaveCheckpoints(Callback):
         trainer.strategy.barrier("checkpoint")
 
     def _write(self, content: Checkpoint) -> None:
+        if self.validate.metrics.file is not None:
+            self.validate.metrics.file.keep()
         checkpoint.save(content)
         if self.validate.improved:
             checkpoint.link(content.path, self.folder.checkpoints / checkpoint.BEST)

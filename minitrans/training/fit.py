@@ -240,7 +240,8 @@ def _process_rank() -> int:
 
 def _quieten() -> None:
     """Silence Lightning's advice on choices that are made on purpose here."""
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    for name in ("pytorch", "fabric"):
+        logging.getLogger(f"lightning.{name}").setLevel(logging.WARNING)
     for advice in (
         "does not have many workers",
         "will not sync",

@@ -104,7 +104,7 @@ def run_workers(trainer: TrainerConfig, folder: RunFolder, begin: Path | None) -
                 raise KeyboardInterrupt from request
             return  # the workers were told too: they have saved and ended
         except ChildFailedError as error:
-            raise UserError(_describe(error, folder)) from error
+            raise UserError(_describe(error)) from error
 
 
 @contextlib.contextmanager
@@ -119,21 +119,16 @@ def _handlers_put_back() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
-def _describe(error: ChildFailedError, folder: RunFolder) -> str:
+def _describe(error: ChildFailedError) -> str:
     """The cause first: the others fail because a process was killed, and later than it."""
     failures: dict[int, ProcessFailure] = error.failures
     rank, failure = min(failures.items(), key=lambda item: (item[1].exitcode >= 0, item[1].timestamp))
     sentence = failure.message.partition("UserError: ")[2]
-    if not sentence:
-        how = (
-            f"was killed by signal {-failure.exitcode}"
-            if failure.exitcode < 0
-            else f"ended with status {failure.exitcode}"
-        )
-        sentence = f"the process of rank {rank} {how} and the others were ended"
-    saved = (folder.checkpoints / checkpoint.LAST).exists()
-    advice = f"; the last checkpoint is whole: go on with resume={folder.path}" if saved else ""
-    return f"{sentence}{advice}"
+    if sentence:
+        return sentence
+    killed = failure.exitcode < 0
+    how = f"was killed by signal {-failure.exitcode}" if killed else f"ended with status {failure.exitcode}"
+    return f"the process of rank {rank} {how} and the others were ended"
 
 
 # --------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import csv
 import math
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
@@ -10,6 +11,7 @@ from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
 
 from minitrans.checkpoint import write_whole
 from minitrans.config import LoggerConfig
+from minitrans.errors import UserError
 from minitrans.run import RunFolder
 
 COLUMNS = (
@@ -50,9 +52,24 @@ class MetricsFile:
         self._writer = csv.DictWriter(self._file, COLUMNS, lineterminator="\n")
 
     def write(self, row: Row) -> None:
-        """Append one row; columns that it lacks stay empty."""
-        self._writer.writerow({name: _shown(value) for name, value in row.items()})
-        self._file.flush()
+        """Append one row; columns that it lacks stay empty.
+
+        Raises
+        ------
+        UserError
+            The disk is full or refuses.
+        """
+        try:
+            self._writer.writerow({name: _shown(value) for name, value in row.items()})
+            self._file.flush()
+        except OSError as error:
+            raise UserError(
+                f"{self._file.name} could not be written: {error.strerror}; free some space"
+            ) from error
+
+    def keep(self) -> None:
+        """See that the disk holds all rows: none may be missing before a checkpoint that comes later."""
+        os.fsync(self._file.fileno())
 
     def close(self) -> None:
         """Close the file."""

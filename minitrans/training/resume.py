@@ -110,9 +110,7 @@ def _refuse_other_weights(resumed: TrainConfig, start: Checkpoint, changed: Mapp
         checkpoint.load_weights(checkpoint.rebuild(forced), start.model, start.path)
     except UserError as error:
         keys = ", ".join(key for key in changed if key not in MAY_CHANGE)
-        raise UserError(
-            f"the weights of {start.path} do not fit another {keys}; leave it out"
-        ) from error
+        raise UserError(f"the weights of {start.path} do not fit another {keys}; leave it out") from error
 
 
 def begun(config: TrainConfig) -> bool:
@@ -207,8 +205,8 @@ def _newest(folder: RunFolder) -> Checkpoint:
     if damaged:
         raise UserError(f"{damaged[0]}; {folder.path} holds no whole checkpoint to go on from")
     raise UserError(
-        f"{folder.path} holds no checkpoint to go on from (no checkpoints/{checkpoint.LAST}); "
-        "give a .ckpt file or a run folder"
+        f"{folder.path} holds no checkpoint to go on from (no checkpoints/{checkpoint.LAST}); give another "
+        f"run folder or a .ckpt file, or start this one again with run_dir={folder.path} resume=auto"
     )
 
 

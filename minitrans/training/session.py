@@ -144,6 +144,17 @@ def _train_and_score(
 
 
 def _train(config: TrainConfig, folder: RunFolder, material: Material, begin: Checkpoint | None) -> None:
+    try:
+        _make_updates(config, folder, material, begin)
+    except UserError as error:
+        if not (folder.checkpoints / checkpoint.LAST).exists():
+            raise
+        raise UserError(f"{error}; the last checkpoint is whole: go on with resume={folder.path}") from error
+
+
+def _make_updates(
+    config: TrainConfig, folder: RunFolder, material: Material, begin: Checkpoint | None
+) -> None:
     if needs_workers(config.trainer):
         run_workers(config.trainer, folder, begin.path if begin else None)
         return

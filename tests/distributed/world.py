@@ -66,6 +66,7 @@ def _member(
     launch = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": port}
     os.environ.update({key: str(value) for key, value in (place | launch).items()})
     torch.set_num_threads(1)
+    multiprocessing.set_start_method("fork", force=True)  # of loader processes, as where no test runs
     try:
         torch.distributed.init_process_group("gloo", timeout=datetime.timedelta(seconds=SECONDS))
         result = function(*arguments)
