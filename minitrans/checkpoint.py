@@ -187,10 +187,11 @@ def read(path: str | Path) -> Checkpoint:
     path = resolve(path)
     content = _read_plain(path)
     _check_kinds(content, path)
-    source = f"the configuration in {path}"
+    experiment = parse(Experiment, content["experiment"], f"the configuration in {path}")
+    _check_complete(content["experiment"], path)
     return Checkpoint(
         path=path,
-        experiment=parse(Experiment, content["experiment"], source),
+        experiment=experiment,
         tokenizers=_tokenizers(content["tokenizers"], path),
         model=content["model"],
         ema=content["ema"],
@@ -217,8 +218,29 @@ def _check_kinds(content: Any, path: Path) -> None:
                 raise UserError(f"{path} is damaged: {name} is no tensor; use an older one")
 
 
+def _check_complete(experiment: dict[str, Any], path: Path) -> None:
+    """Refuse a configuration with gaps: defaults would fill them in silence, with another model perhaps."""
+    for name, section in plain(Experiment()).items():
+        keys = [name, *(f"{name}.{key}" for key in section)] if isinstance(section, dict) else [name]
+        stated = experiment.get(name)
+        present = {name, *(f"{name}.{key}" for key in stated)} if isinstance(stated, dict) else {name}
+        for key in keys:
+            if name not in experiment or key not in present:
+                raise UserError(f"{path} is damaged: its configuration lacks {key}; use an older one")
+
+
+def _check_bytes(path: Path) -> None:
+    """Compare every part of the file with its checksum: a flipped bit in a weight is found nowhere else."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as parts:
+            damaged = parts.testzip()
+        if damaged:
+            raise UserError(f"{path} is damaged: {damaged} is not what was written; use an older one")
+
+
 def _read_plain(path: Path) -> Any:
     try:
+        _check_bytes(path)
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         if not zipfile.is_zipfile(path):
@@ -227,6 +249,8 @@ def _read_plain(path: Path) -> Any:
             f"{path} holds more than plain data and was not opened, since it could run code; "
             "use one that scripts/train.py wrote"
         ) from error
+    except UserError:
+        raise
     except Exception as error:  # on other bytes the unpickler fails in any way: IndexError, EOFError ...
         raise UserError(f"{path} is damaged (cut short?) and cannot be read; use an older one") from error
 

@@ -69,7 +69,7 @@ class ModelConfig:
 
     num_encoder_layers: int = _doc("encoder layers", 3, low=1)
     num_decoder_layers: int = _doc("decoder layers", 3, low=1)
-    d_model: int = _doc("width of the embeddings and of every layer's output", 256, low=1)
+    d_model: int = _doc("width of the embeddings and of every layer's output", 256, low=2)
     num_heads: int = _doc("attention heads", 4, low=1)
     d_k: int | None = _doc("width of one head's queries and keys (null: d_model / num_heads)", None, low=1)
     d_v: int | None = _doc("width of one head's values (null: d_k)", None, low=1)

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pickle
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -369,3 +370,27 @@ def test_the_average_takes_the_moving_averages_where_there_are_any(
 def test_an_average_of_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no checkpoints to average"):
         checkpoint.average([], tmp_path / "average.ckpt")
+
+
+@pytest.mark.parametrize("key", ["model", "model.d_model", "search.alpha", "seed"])
+def test_a_configuration_with_gaps_is_not_filled_with_defaults(saved: Callable[..., Path], key: str) -> None:
+    def cut(data: dict[str, Any]) -> None:
+        section = data["experiment"]
+        *sections, name = key.split(".")
+        for part in sections:
+            section = section[part]
+        del section[name]
+
+    with pytest.raises(UserError, match=f"its configuration lacks {re.escape(key)};"):
+        checkpoint.read(rewritten(saved(), cut))
+
+
+def test_a_flipped_bit_is_found(saved: Callable[..., Path], content: Checkpoint) -> None:
+    path = saved()
+    data = bytearray(path.read_bytes())
+    place = data.find(content.model["encoder.embedding.weight"].numpy().tobytes())
+    assert place > 0
+    data[place] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(UserError, match=r"is damaged: .* is not what was written; use an older one"):
+        checkpoint.read(path)

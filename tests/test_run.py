@@ -57,6 +57,9 @@ def test_a_used_folder_is_refused_and_the_way_on_is_named(tmp_path: Path) -> Non
     folder = run.create(str(path))
     assert folder.checkpoints.is_dir()
     (path / "config.yaml").write_text("seed: 1\n")
+    with pytest.raises(UserError, match=re.escape(f"use; go on with run_dir={path} resume=auto, or give")):
+        run.create(str(path))
+    folder.step(5).write_bytes(b"")
     with pytest.raises(UserError, match=re.escape(f"{path} is already in use; go on with resume={path}, or")):
         run.create(str(path))
     assert (path / "config.yaml").read_text() == "seed: 1\n"

@@ -46,8 +46,7 @@ def run_main(
     Returns
     -------
     The exit status: 0, 2 after a mistake of the user, 130 after Ctrl-C or where a run was asked to end,
-    141 where the reader of
-    standard output has gone.
+    141 where the reader of standard output has gone.
     """
     try:
         return _run(function, name, schema, sys.argv[1:] if argv is None else argv)

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from minitrans.cli.compose import Composed
 from minitrans.cli.main import run_main
@@ -37,7 +37,9 @@ def translate(composed: Composed[TranslateConfig]) -> None:
     config = composed.config
     refuse_contradictions(config)
     refuse_existing(config.output)
-    blocks = standard_input(sys.stdin.buffer) if config.input == "-" else [read_file(config.input)]
+    blocks = (
+        standard_input(_open_stream(sys.stdin, "input")) if config.input == "-" else [read_file(config.input)]
+    )
     prefixes = read_file(config.prefixes) if config.prefixes else None
     translator = _announced(config, composed.typed)
     if config.format == "text" and translator.search.n_best > 1:
@@ -180,7 +182,7 @@ def refuse_existing(output: str) -> None:
 def opened(output: str) -> Iterator[BinaryIO]:
     """Where translations go. A file appears under its name once it is whole; after an error, not at all."""
     if output == "-":
-        yield sys.stdout.buffer
+        yield _open_stream(sys.stdout, "output")
         return
     path = Path(output)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
@@ -199,6 +201,13 @@ def write(stream: BinaryIO, lines: Iterable[str]) -> None:
     """Write the lines at once: a program at the other end of a pipe may be waiting."""
     stream.write("".join(f"{line}\n" for line in lines).encode())
     stream.flush()
+
+
+def _open_stream(stream: TextIO | None, name: str) -> BinaryIO:
+    """The bytes of a standard stream; Python has none where the caller closed it."""
+    if stream is None:
+        raise UserError(f"standard {name} is closed; name a file with {name}=")
+    return stream.buffer
 
 
 # --------------------------------------------------------------------------------------
