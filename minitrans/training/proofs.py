@@ -217,8 +217,8 @@ def _processes(config: TrainConfig, folder: Path) -> Proof:
 def _resume(config: TrainConfig, folder: Path) -> Proof:
     whole = _run(config, folder / "whole")
     half = RunFolder.of(folder / "whole").step(UPDATES // 2)
-    branch = {"resume": str(half), "run_dir": str(folder / "resumed")}
-    found = continuation(replace(config, **branch), branch)
+    branch = replace(config, resume=str(half), run_dir=str(folder / "resumed"))
+    found = continuation(branch, {"resume": branch.resume, "run_dir": branch.run_dir})
     resumed = _run(found.config, found.folder.path, start=found.start)
     on_gpu = config.trainer.accelerator != "cpu" and torch.cuda.is_available()
     compared = f"weights after {UPDATES} updates, undisturbed and gone on with after {UPDATES // 2}"

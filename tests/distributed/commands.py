@@ -22,7 +22,7 @@ from tests.training.tiny import assert_equal
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SCRIPT = CHECKOUT / "scripts" / "train.py"
-SECONDS = 120
+SECONDS = 300
 
 _context = multiprocessing.get_context("forkserver")
 
@@ -69,7 +69,7 @@ class Running:
         while not condition():
             assert self.process.poll() is None, self.told()
             assert time.monotonic() < give_up, f"waited {seconds} seconds in vain: {self.told()}"
-            time.sleep(0.01)
+            time.sleep(0.05)
 
     def workers(self) -> dict[int, int]:
         """The process of each rank."""

@@ -63,7 +63,7 @@ def test_killed_at_random_instants(
         process = quick(command(config, folder), tmp_path / "run.log")
         goal = draw.randint(0, 20) + max(updates(folder), default=0)
         while process.is_alive() and goal and max(updates(folder), default=0) < min(goal, 60):
-            time.sleep(0.005)
+            time.sleep(0.02)
         time.sleep(draw.uniform(0, 0.1 if goal else 1.0))
         process.kill()
         process.join(SECONDS)
