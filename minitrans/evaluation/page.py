@@ -169,5 +169,5 @@ ins { background: var(--won-back); color: var(--won); text-decoration: none; bor
   padding: 0 .15em; }
 @media (max-width: 40rem) { dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .4rem; }
   dt { font-size: .8rem; } dt b { float: none; margin-left: .5rem; }
-  table { font-size: .8rem; } th, td { padding-right: .5rem; } th { white-space: normal; } }
+  table { font-size: .7rem; } th, td { padding-right: .3rem; } th { white-space: normal; } }
 """
