@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from minitrans import checkpoint
 from minitrans.checkpoint import Checkpoint
-from minitrans.config import Experiment, TrainingConfig
+from minitrans.config import Experiment, TrainingConfig, plain
 from minitrans.data.stream import Share
 from minitrans.data.tokenizer import Tokenizers
 from minitrans.decoding.translator import evaluating
@@ -237,7 +237,7 @@ class SaveCheckpoints(Callback):
         )
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """See that all processes start from the same update, and that ``best.ckpt`` is of one before it.
+        """See that all processes start from the same place, and that ``best.ckpt`` is of an update before it.
 
         Raises
         ------
@@ -246,11 +246,12 @@ class SaveCheckpoints(Callback):
         """
         progress = _module(pl_module).progress
         has_best = trainer.is_global_zero and self._keep_best(progress)
-        start, has_best = trainer.strategy.broadcast((progress.update, has_best))
-        if start != progress.update:
+        own = (progress.update, plain(self.experiment))
+        first, has_best = trainer.strategy.broadcast((own, has_best))
+        if first != own:
             raise UserError(
-                f"rank {trainer.global_rank} starts from update {progress.update}, but rank 0 from {start}; "
-                "remove the files .begin-* of the run folder and start again"
+                f"rank {trainer.global_rank} has read the word of an earlier start of this run; "
+                "remove the files .begin-* of the run folder and start again, torchrun with a new --rdzv-id"
             )
         if not has_best:
             progress.best_value = progress.best_update = None
