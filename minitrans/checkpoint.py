@@ -219,8 +219,12 @@ def _check_kinds(content: Any, path: Path) -> None:
 
 
 def _check_complete(experiment: dict[str, Any], path: Path) -> None:
-    """Refuse a configuration with gaps: defaults would fill them in silence, with another model perhaps."""
-    for name, section in plain(Experiment()).items():
+    """Refuse gaps in what the model is made of: defaults would fill them in silence, with another model.
+
+    How it is searched and trained may lack what a later version added; its default is the old behaviour.
+    """
+    for name in ("model", "position", "attention", "tokenizer"):
+        section = plain(Experiment())[name]
         keys = [name, *(f"{name}.{key}" for key in section)] if isinstance(section, dict) else [name]
         stated = experiment.get(name)
         present = {name, *(f"{name}.{key}" for key in stated)} if isinstance(stated, dict) else {name}

@@ -372,7 +372,7 @@ def test_an_average_of_nothing_is_refused(tmp_path: Path) -> None:
         checkpoint.average([], tmp_path / "average.ckpt")
 
 
-@pytest.mark.parametrize("key", ["model", "model.d_model", "search.alpha", "seed"])
+@pytest.mark.parametrize("key", ["model", "model.d_model", "attention", "tokenizer.joint"])
 def test_a_configuration_with_gaps_is_not_filled_with_defaults(saved: Callable[..., Path], key: str) -> None:
     def cut(data: dict[str, Any]) -> None:
         section = data["experiment"]
@@ -383,6 +383,11 @@ def test_a_configuration_with_gaps_is_not_filled_with_defaults(saved: Callable[.
 
     with pytest.raises(UserError, match=f"its configuration lacks {re.escape(key)};"):
         checkpoint.read(rewritten(saved(), cut))
+
+
+def test_a_search_setting_of_a_later_version_takes_its_default(saved: Callable[..., Path]) -> None:
+    path = rewritten(saved(), lambda data: data["experiment"]["search"].pop("alpha"))
+    assert checkpoint.read(path).experiment.search.alpha == Experiment().search.alpha
 
 
 def test_a_flipped_bit_is_found(saved: Callable[..., Path], content: Checkpoint) -> None:
