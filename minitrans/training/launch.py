@@ -19,7 +19,7 @@ from pathlib import Path
 
 import yaml
 from torch.distributed.elastic.multiprocessing.api import SignalException
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 import minitrans
@@ -120,10 +120,12 @@ def _handlers_put_back() -> Iterator[None]:
 
 
 def _describe(error: ChildFailedError) -> str:
-    """The cause first: the others fail because a process was killed, and later than it."""
-    failures: dict[int, ProcessFailure] = error.failures
-    rank, failure = min(failures.items(), key=lambda item: (item[1].exitcode >= 0, item[1].timestamp))
-    sentence = failure.message.partition("UserError: ")[2]
+    """What the first process to fail says; the others failed because of it, or were ended."""
+    rank, failure = error.get_first_failure()
+    # torch hands over as a dictionary what a process has written down itself
+    message: object = failure.message
+    text = str(message["message"] if isinstance(message, dict) else message)
+    sentence = text.partition("UserError: ")[2]
     if sentence:
         return sentence
     killed = failure.exitcode < 0
