@@ -43,18 +43,18 @@ _FRAMES = {
     "prepositional": 11,
     "ditransitive": 7,
     "copula": 8,
-    "that": 18,
-    "whether": 4,
+    "that": 9,
+    "whether": 3,
 }
 _COMPLEMENTS = ("that", "whether")
-_DEPTHS = {0: 55, 1: 29, 2: 10, 3: 6}
+_DEPTHS = {0: 79, 1: 15, 2: 4, 3: 2}
 _SENTENCES = {
     "subject": 56,
     "time": 15,
     "place": 4,
-    "adverbial": 6,
-    "adverbial last": 6,
-    "question": 9,
+    "adverbial": 4,
+    "adverbial last": 4,
+    "question": 7,
     "coordination": 4,
 }
 _SINGULAR = {"the": 50, "a": 21, "this": 9, "possessive": 14, "every": 4, "name": 5}
@@ -124,7 +124,7 @@ class Sampler:
             partner = self._clause("main", past, levels if other else 0)
             return Sentence(main, coordinator=self._draw.one(_COORDINATORS), partner=partner)
         if kind == "question":
-            question = self._draw.weighted({"polar": 6, "why": 3, "when": 2})
+            question = self._draw.weighted({"polar": 3, "why": 4, "when": 3})
             return Sentence(self._clause("question", past, levels), question=question)
         main = self._clause(kind, past, levels)
         return Sentence(main, first=kind if kind in ("time", "place") else "subject")
@@ -399,7 +399,7 @@ class Sampler:
 
     def _adjectives(self, noun: Noun) -> tuple[Adjective, ...]:
         fitting = _fitting(noun)
-        many = self._draw.weighted({0: 70, 1: 26, 2: 4})
+        many = self._draw.weighted({0: 76, 1: 21, 2: 3})
         chosen: list[Adjective] = []
         for _ in range(many):
             chosen.append(self._draw.one([word for word in fitting if word not in chosen]))
