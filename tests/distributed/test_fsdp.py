@@ -28,8 +28,6 @@ def updated(sharded: bool) -> dict[str, np.ndarray]:
     model = build_model(experiment, NUM_ENTRIES, NUM_ENTRIES, fast=False).double()
     rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
     if sharded:
-        for layer in (*model.encoder.layers, *model.decoder.layers):
-            fully_shard(layer)
         fully_shard(model)
         for method in ("encode", "decode", "nll"):
             register_fsdp_forward_method(model, method)
