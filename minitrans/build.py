@@ -107,10 +107,10 @@ class _Builder:
             key: value for key, value in self.experiment.position.items() if key not in ("encoder", "decoder")
         }
         kind = self.experiment.position.get(side) or own.get("kind", "")
-        _choice(POSITIONS, kind, f"position.{side}" if kind != own.get("kind", "") else "position")
         facts = {"d_model": self.config.d_model, "d_k": self.d_k}
         if kind == own.get("kind", ""):
             return construct(POSITIONS, own, facts, "position")
+        _choice(POSITIONS, kind, f"position.{side}")
         return construct(POSITIONS, {"kind": kind}, facts, f"position.{side}")
 
     def residual(self) -> Residual:

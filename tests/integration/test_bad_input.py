@@ -197,8 +197,9 @@ TRAIN = {
     ),
     "another experiment": (
         ["resume={good}", "training.max_updates=5", "model.d_model=32"],
-        "model.d_model=32 would make this another experiment than {good}/checkpoints/last.ckpt, which has "
-        "model.d_model=16; leave it out to go on, or start a new run without resume=",
+        "model.d_model=32 would make this another experiment than {good}/checkpoints/step-000002.ckpt, which "
+        "has model.d_model=16; leave it out to go on, add force=true to go on all the same, or start a new "
+        "run without resume=",
     ),
 }
 
