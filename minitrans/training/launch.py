@@ -95,7 +95,9 @@ def run_workers(trainer: TrainerConfig, folder: RunFolder, begin: Path | None) -
     )
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // trainer.devices)))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_PACKAGE_PARENT, os.environ.get("PYTHONPATH")]))
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # our sentence says it
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith("torch.distributed.elastic"):  # our sentence says it
+            logging.getLogger(name).setLevel(logging.CRITICAL)
     with _handlers_put_back():
         try:
             elastic_launch(launch, sys.executable)("-m", "minitrans.cli.worker", *words)
