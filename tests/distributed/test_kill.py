@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -160,11 +161,15 @@ def test_a_full_disk_is_said_and_leaves_the_last_good_checkpoint(
     process.join(SECONDS)
     told = (tmp_path / "first.log").read_text()
     assert process.exitcode == 2, told
-    assert f"error: {folder.step(15)} could not be written:" in told
+    # which update makes the fifth checkpoint depends on when validation is best, so on the number of threads
+    named = re.search(r"error: \S+/step-(\d+)\.ckpt could not be written:", told)
+    assert named, told
     advice = f"the last checkpoint is whole: go on with resume={folder.path}"
     assert told.rstrip().endswith(f"free some space or give another run_dir; {advice}")
     assert "Traceback" not in told
-    assert checkpoint.read(folder.checkpoints / "last.ckpt").progress.update == 12
+    last, newest = folder.checkpoints / "last.ckpt", folder.steps()[-1]
+    assert checkpoint.read(last).progress == checkpoint.read(newest).progress
+    assert 0 < checkpoint.read(last).progress.update < int(named[1])
     assert not list(folder.path.rglob(".*.partial"))
     run_to_the_end(config, folder)
     assert_same_end(folder, whole)
@@ -172,11 +177,11 @@ def test_a_full_disk_is_said_and_leaves_the_last_good_checkpoint(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 600 kB in memory."""
+    """A file system of 1,200 kB in memory."""
     place = tmp_path / "disk"
     place.mkdir()
     mount = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(place)], capture_output=True
+        ["mount", "-t", "tmpfs", "-o", "size=1200k", "tmpfs", str(place)], capture_output=True
     )
     if mount.returncode:
         pytest.skip("needs the right to mount a file system (root)")
@@ -189,7 +194,7 @@ def test_a_disk_that_fills_up(
 ) -> None:
     """No space is left at some moment, in whatever file; then there is some again."""
     ballast = small_disk / "ballast"
-    ballast.write_bytes(b"0" * 150_000)
+    ballast.write_bytes(b"0" * 700_000)
     folder = RunFolder(small_disk / "run")
     process = quick(command(changed(config, {"training.keep_last": 20}), folder), tmp_path / "first.log")
     process.join(SECONDS)
