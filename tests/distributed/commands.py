@@ -29,7 +29,8 @@ _context = multiprocessing.get_context("forkserver")
 
 def words(config: TrainConfig) -> list[str]:
     """The command line of a tiny configuration."""
-    typed = ["data=pairs", "model=tiny", "logger=csv", "trainer=cpu", "optimizer=adamw"]
+    typed = ["data=pairs", "model=tiny", "logger=csv", "trainer=cpu"]
+    typed += [f"{family}={plain(config)[family]['kind']}" for family in ("optimizer", "schedule")]
     for section in ("seed", "data", "model", "tokenizer", "training", "optimizer", "schedule", "trainer"):
         value = plain(config)[section]
         for name, item in value.items() if isinstance(value, dict) else [("", value)]:
