@@ -78,7 +78,20 @@ class Noam(InverseSqrt):
         super().__init__(factor * (d_model * max(warmup_updates, 1)) ** -0.5, warmup_updates)
 
 
-class Cosine(_WarmUp):
+class _Falling(_WarmUp):
+    """What the schedules share that fall to ``floor`` times the peak at the last update."""
+
+    def __init__(self, lr: float, max_updates: int, warmup_updates: int = 300, floor: float = 0.02):
+        super().__init__(lr, warmup_updates)
+        self.max_updates, self.floor = max_updates, floor
+
+    def progress(self, update: int) -> float:
+        """How far the fall has come, 0 at the end of the warm-up, 1 at the last update and past it."""
+        span = max(1, self.max_updates - self.warmup_updates)
+        return min(1.0, max(0.0, (update - self.warmup_updates) / span))
+
+
+class Cosine(_Falling):
     r"""From the peak to ``floor`` times the peak along half a cosine, ending at the last update.
 
     :math:`\eta\,(f + (1-f)\,\frac{1+\cos\pi p}{2})` with :math:`p = (u-w)/(U-w)`.
@@ -92,17 +105,13 @@ class Cosine(_WarmUp):
         Share of the peak at the last update.
     """
 
-    def __init__(self, lr: float, max_updates: int, warmup_updates: int = 300, floor: float = 0.02):
-        super().__init__(lr, warmup_updates)
-        self.max_updates, self.floor = max_updates, floor
-
     def decay(self, update: int) -> float:
         """The share of the peak after the warm-up."""
-        falling = (1 + math.cos(math.pi * _progress(update, self.warmup_updates, self.max_updates))) / 2
+        falling = (1 + math.cos(math.pi * self.progress(update))) / 2
         return self.floor + (1 - self.floor) * falling
 
 
-class Linear(_WarmUp):
+class Linear(_Falling):
     r"""From the peak to ``floor`` times the peak along a line, ending at the last update.
 
     Parameters
@@ -113,13 +122,9 @@ class Linear(_WarmUp):
         Share of the peak at the last update.
     """
 
-    def __init__(self, lr: float, max_updates: int, warmup_updates: int = 300, floor: float = 0.02):
-        super().__init__(lr, warmup_updates)
-        self.max_updates, self.floor = max_updates, floor
-
     def decay(self, update: int) -> float:
         """The share of the peak after the warm-up."""
-        return 1 - (1 - self.floor) * _progress(update, self.warmup_updates, self.max_updates)
+        return 1 - (1 - self.floor) * self.progress(update)
 
 
 class Constant(_WarmUp):
@@ -146,8 +151,3 @@ SCHEDULES: Mapping[str, type] = {
     "linear": Linear,
     "constant": Constant,
 }
-
-
-def _progress(update: int, warmup_updates: int, max_updates: int) -> float:
-    """How far the fall has come, 0 at the end of the warm-up, 1 at the last update and past it."""
-    return min(1.0, max(0.0, (update - warmup_updates) / max(1, max_updates - warmup_updates)))
