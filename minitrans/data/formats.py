@@ -141,11 +141,8 @@ class TabSeparated:
 
 
 @dataclass(frozen=True)
-class JsonLines:
-    """A file with one JSON object a line.
-
-    A column is a key of the object; ``translation.de`` is the key ``de`` of the object under ``translation``.
-    """
+class _RecordFile:
+    """One file of records, two columns of which are the pair."""
 
     path: Path
     src_column: str
@@ -158,6 +155,14 @@ class JsonLines:
     @property
     def columns(self) -> tuple[str, ...]:
         return (self.src_column, self.tgt_column)
+
+
+@dataclass(frozen=True)
+class JsonLines(_RecordFile):
+    """A file with one JSON object a line.
+
+    A column is a key of the object; ``translation.de`` is the key ``de`` of the object under ``translation``.
+    """
 
     def __iter__(self) -> Iterator[Pair]:
         for number, line in enumerate(read_lines(self.path), start=1):
@@ -170,20 +175,8 @@ class JsonLines:
 
 
 @dataclass(frozen=True)
-class Parquet:
+class Parquet(_RecordFile):
     """A Parquet file; columns are named as for :class:`JsonLines`."""
-
-    path: Path
-    src_column: str
-    tgt_column: str
-
-    @property
-    def files(self) -> tuple[Path, ...]:
-        return (self.path,)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return (self.src_column, self.tgt_column)
 
     def __iter__(self) -> Iterator[Pair]:
         require_file(self.path)
