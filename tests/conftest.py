@@ -1,5 +1,6 @@
 """What all tests share: no network, no screen, no cache but their own, and the way to Multi30k."""
 
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,17 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MINITRANS_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(autouse=True)
+def no_handler_left() -> Iterator[None]:
+    """A sweep gives the root logger a handler on the standard output, which here is gone after the test."""
+    level = logging.root.level
+    yield
+    for handler in list(logging.root.handlers):
+        if type(handler) is logging.StreamHandler:
+            logging.root.removeHandler(handler)
+    logging.root.setLevel(level)
 
 
 def _shelf(name: str) -> Path:

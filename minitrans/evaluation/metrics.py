@@ -4,6 +4,7 @@ References are raw text, as their file holds it: they never go through a vocabul
 sign of a hypothesis would match an unknown sign of a reference. An empty hypothesis counts like any other.
 """
 
+import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from typing import Any
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric as SacreMetric
 from sacrebleu.significance import PairedTest
+
+logging.getLogger("sacrebleu").setLevel(logging.WARNING)  # it tells each step of a paired test
 
 RESAMPLES = 1000
 """Bootstrap samples of a 95 % interval: sacreBLEU's own number."""
