@@ -1,9 +1,11 @@
 """Optimizers: one table, and the rule which parameters decay."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import nn
+
+from minitrans.training.muon import Together, hidden_matrices
 
 
 class AdamW:
@@ -40,15 +42,59 @@ class AdamW:
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
         """The optimizer over the parameters of ``model``, matrices and the rest in groups of their own."""
-        matrices = [p for p in model.parameters() if p.dim() >= 2]
-        others = [p for p in model.parameters() if p.dim() < 2]
+        return self.over(list(model.parameters()))
+
+    def over(self, parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
+        """The optimizer over these parameters alone."""
         groups = [
-            {"params": matrices, "weight_decay": self.weight_decay},
-            {"params": others, "weight_decay": 0.0},
+            {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": self.weight_decay},
+            {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
         ]
         return torch.optim.AdamW(
             [group for group in groups if group["params"]], lr=self.lr, betas=self.betas, eps=self.eps
         )
+
+
+class Muon:
+    """Orthogonal steps for the hidden linear maps, AdamW for the rest (:mod:`minitrans.training.muon`).
+
+    Learns faster than AdamW at the same rate and number of updates; a step costs a few matrix products more.
+
+    Parameters
+    ----------
+    lr, betas, eps, weight_decay
+        As in :class:`AdamW`. Rate and decay hold for the orthogonal steps too.
+    momentum
+        Share of the running mean of gradients that an update keeps.
+    """
+
+    def __init__(
+        self,
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.98),
+        eps: float = 1e-9,
+        weight_decay: float = 0.0,
+        momentum: float = 0.95,
+    ):
+        self._adamw = AdamW(lr, betas, eps, weight_decay)
+        _check_rates(lr, (momentum,))
+        self.lr, self.momentum = lr, momentum
+
+    def build(self, model: nn.Module) -> torch.optim.Optimizer:
+        """The optimizer over the parameters of ``model``."""
+        hidden = hidden_matrices(model)
+        chosen = {id(weight) for weight in hidden}
+        rest = self._adamw.over([p for p in model.parameters() if id(p) not in chosen])
+        if not hidden:
+            return rest
+        muon = torch.optim.Muon(
+            hidden,
+            lr=self.lr,
+            weight_decay=self._adamw.weight_decay,
+            momentum=self.momentum,
+            adjust_lr_fn="match_rms_adamw",
+        )
+        return Together([muon, rest])
 
 
 class Adam:
@@ -75,7 +121,7 @@ class SGD:
         return torch.optim.SGD(model.parameters(), lr=self.lr, momentum=self.momentum)
 
 
-OPTIMIZERS: Mapping[str, type] = {"adamw": AdamW, "adam": Adam, "sgd": SGD}
+OPTIMIZERS: Mapping[str, type] = {"adamw": AdamW, "muon": Muon, "adam": Adam, "sgd": SGD}
 
 
 def _check_rates(lr: float, shares: Iterable[float], eps: float = 1.0) -> None:

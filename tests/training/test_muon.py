@@ -1,0 +1,115 @@
+"""Muon: what it moves, how far, and that one state dictionary brings all of it back."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from minitrans.build import build_model
+from minitrans.config import Experiment, ModelConfig
+from minitrans.training.muon import Together, hidden_matrices
+from minitrans.training.optimizer import AdamW, Muon
+
+
+def small_model(tie: str = "none") -> nn.Module:
+    shape = ModelConfig(num_encoder_layers=1, num_decoder_layers=1, d_model=16, num_heads=2, d_ff=32, tie=tie)
+    experiment = Experiment(
+        seed=3, model=shape, position={"kind": "learned"}, attention={"kind": "scaled_dot_product"}
+    )
+    return build_model(experiment, 20, 20)
+
+
+def give_gradients(model: nn.Module, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
+
+
+@pytest.mark.parametrize("tie", ["none", "all"])
+def test_the_hidden_matrices_are_the_maps_of_attention_and_feed_forward(tie: str) -> None:
+    model = small_model(tie)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    found = {names[id(weight)] for weight in hidden_matrices(model)}
+    maps = ("w_query", "w_key", "w_value", "w_output", "w_1", "w_2")
+    assert found == {
+        name for name in names.values() if name.endswith(tuple(f"{part}.weight" for part in maps))
+    }
+    assert len(found) == 2 * 4 + 4 + 2 * 2
+
+
+def test_a_step_is_the_two_optimizers_of_torch_side_by_side() -> None:
+    together, apart = small_model(), small_model()
+    one = Muon(lr=0.01, weight_decay=0.1, momentum=0.9).build(together)
+    hidden = hidden_matrices(apart)
+    rest = [p for p in apart.parameters() if all(p is not weight for weight in hidden)]
+    muon = torch.optim.Muon(hidden, lr=0.01, weight_decay=0.1, momentum=0.9, adjust_lr_fn="match_rms_adamw")
+    adamw = AdamW(lr=0.01, weight_decay=0.1).over(rest)
+    for seed in range(3):
+        give_gradients(together, seed)
+        give_gradients(apart, seed)
+        one.step()
+        muon.step()
+        adamw.step()
+    for ours, theirs in zip(together.parameters(), apart.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_the_first_step_of_a_matrix_is_orthogonal_and_as_large_as_adams() -> None:
+    layer = nn.Linear(8, 4)
+    before = layer.weight.detach().clone()
+    optimizer = Muon(lr=0.5).build(nn.Sequential(layer))
+    give_gradients(layer, 1)
+    optimizer.step()
+    step = (before - layer.weight.detach()) / (0.5 * 0.2 * 8**0.5)  # 8 = the longer side
+    values = torch.linalg.svdvals(step)
+    assert values.min() > 0.6 and values.max() < 1.3  # Newton-Schulz stops near one, in bf16
+
+
+def test_the_rate_set_in_the_groups_moves_both_kinds() -> None:
+    model = small_model()
+    optimizer = Muon(lr=0.01, weight_decay=0.5).build(model)
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    give_gradients(model, 1)
+    optimizer.step()
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+def test_a_state_put_back_goes_on_bit_for_bit() -> None:
+    undisturbed = small_model()
+    optimizer = Muon(lr=0.01).build(undisturbed)
+    give_gradients(undisturbed, 1)
+    optimizer.step()
+    resumed = small_model()
+    resumed.load_state_dict(undisturbed.state_dict())
+    again = Muon(lr=0.02).build(resumed)  # the rate comes back with the state
+    again.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for model, own in ((undisturbed, optimizer), (resumed, again)):
+        give_gradients(model, 2)
+        own.step()
+    for ours, theirs in zip(resumed.parameters(), undisturbed.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_a_model_without_linear_maps_is_adamws() -> None:
+    embedding = nn.Embedding(3, 2)
+    assert isinstance(Muon(lr=0.1).build(embedding), torch.optim.AdamW)
+
+
+def test_a_closure_is_called_once() -> None:
+    weight = nn.Parameter(torch.ones(2))
+    together = Together([torch.optim.SGD([weight], lr=0.5)])
+    calls = []
+
+    def closure() -> torch.Tensor:
+        calls.append(1)
+        weight.grad = None
+        loss = weight.sum()
+        loss.backward()
+        return loss
+
+    assert together.step(closure) == 2
+    assert calls == [1]
+    assert weight.tolist() == [0.5, 0.5]
