@@ -263,11 +263,15 @@ def _unknown_key(key: str, value: str, words: Words) -> str:
         return f"{key}: every key of {words.command} is there already; type {key.lstrip('+~')}={value}"
     top = key.split(".")[0]
     in_sections = {known.split(".")[0] for known in words.keys if "." in known} | set(words.groups)
-    if top in {f.name for f in dataclasses.fields(TrainConfig)} - {*in_sections, *words.keys}:
+    elsewhere = {f.name for f in dataclasses.fields(TrainConfig)} - {*in_sections, *words.keys}
+    if top in elsewhere:
         return _belongs_to_training(key, top, words)
     below = [known for known in words.keys if known.startswith(f"{key}.")]
     if below:
         return f"{key} is a section, not a setting; type one of its keys, such as {below[0]}=VALUE"
+    meant = difflib.get_close_matches(top, sorted({*in_sections, *words.keys, *elsewhere}), n=1, cutoff=0.75)
+    if meant and meant[0] in elsewhere:
+        return f'{words.command} has no key "{key}"; {_belongs_to_training(meant[0], meant[0], words)}'
     return f'{words.command} has no key "{key}"{_nearest_key(key, words)}'
 
 

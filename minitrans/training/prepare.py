@@ -61,7 +61,7 @@ def prepare(config: TrainConfig, tokenizers: Tokenizers | None = None) -> Materi
     train, cleaning = encode_training(text["train"], tokenizers, config.cleaning)
     valid = encode_corpus(text["valid"], tokenizers)
     fast = config.training.fast and config.trainer.precision != "fp64"  # the fast twins add in fp32
-    model = build_model(config, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size, fast=fast)
+    model = _model(config, tokenizers, fast)
     refuse_beyond_positions(model, train, "or leave such pairs out with cleaning.max_tokens")
     for split in [name for name in text if name != "train"]:
         refuse_beyond_positions(model, encode_corpus(text[split], tokenizers), "or shorten it")
@@ -76,6 +76,18 @@ def prepare(config: TrainConfig, tokenizers: Tokenizers | None = None) -> Materi
         source, train, cleaning, text["valid"], valid, tokenizers, run_plan, model,
         *update_rule(config, run_plan.total),
     )  # fmt: skip
+
+
+def _model(config: TrainConfig, tokenizers: Tokenizers, fast: bool) -> Transformer:
+    try:
+        return build_model(config, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size, fast=fast)
+    except RuntimeError as error:
+        if "allocate memory" not in str(error):
+            raise
+        raise UserError(
+            "the model's weights do not fit into this machine's memory; lower model.d_model, model.d_ff, the "
+            "numbers of layers or tokenizer.vocab_size"
+        ) from error
 
 
 # Each process holds torch and a model of its own: a slip of the finger (devices=100) would take all memory.

@@ -197,6 +197,25 @@ def test_what_a_checkpoint_fixes_is_refused_by_name(words: Words, word: str) -> 
     )
 
 
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("positon=none", "position cannot be given to evaluate: the checkpoint fixes it; leave it out"),
+        (
+            "tokeniser.kind=char",
+            "tokenizer cannot be given to evaluate: the checkpoint fixes it; leave it out",
+        ),
+        ("traning.seed=2", "training is a key of train, not of evaluate; leave it out"),
+        ("serch.beam_size=2", 'did you mean "search.beam_size"?'),
+        ("batch_token=3", 'did you mean "batch_tokens"?'),
+    ],
+)
+def test_a_mistyped_key_of_training_is_told_from_a_mistyped_own_one(word: str, sentence: str) -> None:
+    with pytest.raises(UserError) as caught:
+        read([word], EVALUATE)
+    assert str(caught.value) == f'evaluate has no key "{word.split("=")[0]}"; {sentence}'
+
+
 def test_a_key_of_training_is_refused_elsewhere() -> None:
     with pytest.raises(
         UserError, match=r"^training.max_updates is a key of train, not of evaluate; leave it out$"

@@ -117,3 +117,9 @@ def test_more_processes_than_the_machine_can_bear_are_refused(key: str) -> None:
     )
     with pytest.raises(UserError, match=re.escape(sentence)):
         refuse_machine(TrainerConfig(accelerator="cpu", **{key: most + 1}))
+
+
+def test_a_model_that_no_memory_holds_is_refused(tiny: TrainConfig) -> None:
+    # 10^9 x 10^9 weights are more than any address space has
+    with pytest.raises(UserError, match=r"^the model's weights do not fit into this machine's memory; "):
+        prepare(changed(tiny, {"model.d_model": 10**9, "model.d_k": 10**9, "model.tie": "none"}))
