@@ -72,8 +72,8 @@ class Cost:
 def count(model: Transformer, batch: Batch) -> int:
     """Operations of one forward and backward pass over a batch, by torch's ``FlopCounterMode``.
 
-    Attention is computed in its plain steps and LSTMs by their plain products for the purpose: torch's
-    counter takes the processor's fused kernels for nothing, and a kernel that computes something twice to save
+    Attention is computed in its plain steps and an LSTM by its plain products for the purpose: torch's
+    counter takes the processor's fused kernels for nothing, and a kernel that computes things twice to save
     memory does not make the model a costlier one.
 
     The model's mode, gradients and backends are left as they are.
@@ -166,7 +166,7 @@ def cost_of(model: Transformer) -> Cost:
         expected, found = count(model, batch), cost.of(Shape.of(batch))
         if abs(found - expected) > TOLERANCE * expected:
             raise ValueError(
-                f"the operations of this model do not follow from the shape of a batch: {found:,} expected by "
+                f"this model's operations do not follow from the shape of a batch: {found:,} expected by "
                 f"the smaller ones, {expected:,} counted at {Shape.of(batch)}"
             )
     return cost
