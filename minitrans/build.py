@@ -5,11 +5,12 @@ from typing import TypeVar
 
 from torch import nn
 
-from minitrans.config import Experiment, ModelConfig, construct
+from minitrans.config import Experiment, ModelConfig, check_model, construct
 from minitrans.errors import UserError, nearest
 from minitrans.model.attention import ATTENTION, MultiHeadAttention
 from minitrans.model.dropout import Dropout
 from minitrans.model.embeddings import TokenEmbedding
+from minitrans.model.encoder_decoder import EncoderDecoder
 from minitrans.model.feedforward import ACTIVATIONS
 from minitrans.model.initialise import initialise
 from minitrans.model.layers import DecoderLayer, EncoderLayer, Residual
@@ -22,7 +23,7 @@ T = TypeVar("T")
 
 def build_model(
     experiment: Experiment, src_vocab_size: int, tgt_vocab_size: int, *, fast: bool = True
-) -> Transformer:
+) -> EncoderDecoder:
     """Assemble and initialise the model that a configuration describes.
 
     Parameters
@@ -39,8 +40,12 @@ def build_model(
     UserError
         For a configuration that describes no model, naming the key.
     """
+    check_model(experiment)
+    builder = _Builder(experiment, fast)
+    architectures = {"transformer": builder.transformer}
+    build = _choice(architectures, experiment.model.architecture, "model.architecture")
     try:
-        model = _Builder(experiment, fast).transformer(src_vocab_size, tgt_vocab_size)
+        model = build(src_vocab_size, tgt_vocab_size)
     except ValueError as error:
         raise UserError(str(error)) from error
     initialise(model, experiment.seed)
@@ -74,11 +79,17 @@ class _Builder:
             [self.decoder_layer() for _ in range(c.num_decoder_layers)],
             self.final_norm(),
             self.dropout(c.dropout),
+            causal=c.causal,
         )
         return Transformer(encoder, decoder, tie_output=tie != "none", fast=self.fast)
 
     def encoder_layer(self) -> EncoderLayer:
-        return EncoderLayer(self.attention(), self.feed_forward(), self.residual(), self.residual())
+        return EncoderLayer(
+            self.attention(),
+            self.feed_forward(),
+            self.residual(),
+            self.residual() if self.has_ffn else None,
+        )
 
     def decoder_layer(self) -> DecoderLayer:
         return DecoderLayer(
@@ -87,7 +98,7 @@ class _Builder:
             self.feed_forward(),
             self.residual(),
             self.residual(),
-            self.residual(),
+            self.residual() if self.has_ffn else None,
         )
 
     def attention(self) -> MultiHeadAttention:
@@ -96,10 +107,17 @@ class _Builder:
         core = construct(ATTENTION, self.experiment.attention, facts, "attention")
         return MultiHeadAttention(c.d_model, c.num_heads, self.d_k, self.d_v, core, bias=c.bias)
 
-    def feed_forward(self) -> nn.Module:
+    def feed_forward(self) -> nn.Module | None:
         c = self.config
-        network, activation = _choice(ACTIVATIONS, c.ffn.activation, "model.ffn.activation")
+        choice = _choice({**ACTIVATIONS, "none": None}, c.ffn.activation, "model.ffn.activation")
+        if choice is None:
+            return None
+        network, activation = choice
         return network(c.d_model, c.d_ff, activation, self.dropout(c.ffn_dropout), bias=c.bias)
+
+    @property
+    def has_ffn(self) -> bool:
+        return self.config.ffn.activation != "none"
 
     def position(self, side: str) -> PositionEncoding:
         """The encoding of one side: the group's own, or another kind with that kind's defaults."""

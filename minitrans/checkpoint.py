@@ -23,7 +23,7 @@ from minitrans.build import build_model
 from minitrans.config import Experiment, parse, plain
 from minitrans.data.tokenizer import Tokenizers
 from minitrans.errors import UserError
-from minitrans.model.transformer import Transformer
+from minitrans.model.encoder_decoder import EncoderDecoder
 
 FORMAT = 1
 BEST, LAST, AVERAGE = "best.ckpt", "last.ckpt", "average.ckpt"
@@ -79,7 +79,7 @@ class Loaded:
     path: Path
     experiment: Experiment
     tokenizers: Tokenizers
-    model: Transformer
+    model: EncoderDecoder
     progress: Progress
 
 
@@ -297,7 +297,7 @@ def ready(checkpoint: Checkpoint, device: str | torch.device = "cpu") -> Loaded:
     return Loaded(checkpoint.path, checkpoint.experiment, checkpoint.tokenizers, model, checkpoint.progress)
 
 
-def rebuild(checkpoint: Checkpoint) -> Transformer:
+def rebuild(checkpoint: Checkpoint) -> EncoderDecoder:
     """The model of the checkpoint's own configuration, freshly initialised."""
     tokenizers = checkpoint.tokenizers
     return build_model(checkpoint.experiment, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)

@@ -41,51 +41,87 @@ def _doc(
     below: float | None = None,
     path: bool = False,
     words: tuple[str, ...] = (),
+    of: tuple[str, ...] = (),
     paths: Mapping[str, tuple[str, ...]] = types.MappingProxyType({}),
 ) -> Any:
     """A dataclass field with its explanation (shown by ``--help``) and what its values must be.
 
     ``choices`` are the words allowed; ``low`` is the least number, ``above`` and ``below`` are bounds
     that a number must not reach; ``path`` marks a file or folder, ``words`` are values of it that are
-    none, ``paths`` says which keys of a section are files or folders, for each kind.
+    none, ``paths`` says which keys of a section are files or folders, for each kind. ``of`` are the
+    architectures that read a key of the model, where not all do.
     """
     limits = {"low": low, "above": above, "below": below}
-    metadata = {"doc": text, "choices": choices, "path": path, "words": words, "paths": paths, **limits}
+    metadata = {"doc": text, "choices": choices, "path": path, "words": words, "paths": paths, "of": of}
+    metadata |= limits
     if isinstance(default, (list, dict)):
         return field(default_factory=lambda: type(default)(default), metadata=metadata)
     return field(default=default, metadata=metadata)
+
+
+ARCHITECTURES = ("transformer", "lstm", "conv")
 
 
 @dataclass
 class FeedForwardConfig:
     """The position-wise network between attention layers."""
 
-    activation: str = _doc("relu, gelu, swiglu, or identity (the ablation)", "relu")
+    activation: str = _doc("relu, gelu, swiglu, identity, or none: no such network (two ablations)", "relu")
 
 
 @dataclass
 class ModelConfig:
-    """The stacks. The defaults are ``model=small``; the files of conf/model state differences."""
+    """The stacks. The defaults are ``model=small``; the files of conf/model state differences.
 
+    A key that the architecture does not read must stay at its default (:func:`check_model`).
+    """
+
+    architecture: str = _doc(
+        "transformer, lstm (recurrent, with attention) or conv (convolutional, with attention)",
+        "transformer",
+        choices=ARCHITECTURES,
+    )
     num_encoder_layers: int = _doc("encoder layers", 3, low=1)
     num_decoder_layers: int = _doc("decoder layers", 3, low=1)
-    d_model: int = _doc("width of the embeddings and of every layer's output", 256, low=2)
-    num_heads: int = _doc("attention heads", 4, low=1)
-    d_k: int | None = _doc("width of one head's queries and keys (null: d_model / num_heads)", None, low=1)
-    d_v: int | None = _doc("width of one head's values (null: d_k)", None, low=1)
-    d_ff: int = _doc("hidden width of the feed-forward network", 1024, low=1)
+    d_model: int = _doc("width of the embeddings, and of every layer's output in a transformer", 256, low=2)
+    num_heads: int = _doc("attention heads", 4, low=1, of=("transformer",))
+    d_k: int | None = _doc(
+        "width of one head's queries and keys (null: d_model / num_heads)", None, low=1, of=("transformer",)
+    )
+    d_v: int | None = _doc("width of one head's values (null: d_k)", None, low=1, of=("transformer",))
+    d_ff: int = _doc("hidden width of the feed-forward network", 1024, low=1, of=("transformer",))
+    d_hidden: int | None = _doc(
+        "width of an lstm's state (an encoder's directions have half each) or of a conv's channels "
+        "(null: d_model)",
+        None,
+        low=2,
+        of=("lstm", "conv"),
+    )
+    kernel_size: int = _doc("neighbours that one convolution reads, an odd number", 3, low=1, of=("conv",))
     dropout: float = _doc("rate after each sub-layer and on the embeddings", 0.1, low=0, below=1)
     attention_dropout: float = _doc("rate on the attention weights", 0.0, low=0, below=1)
-    ffn_dropout: float = _doc("rate inside the feed-forward network", 0.0, low=0, below=1)
-    norm: str = _doc("layer_norm or rms_norm", "layer_norm", choices=("layer_norm", "rms_norm"))
-    norm_order: str = _doc("pre or post", "pre", choices=("pre", "post"))
+    ffn_dropout: float = _doc(
+        "rate inside the feed-forward network", 0.0, low=0, below=1, of=("transformer",)
+    )
+    norm: str = _doc(
+        "layer_norm or rms_norm",
+        "layer_norm",
+        choices=("layer_norm", "rms_norm"),
+        of=("transformer", "conv"),
+    )
+    norm_order: str = _doc("pre or post", "pre", choices=("pre", "post"), of=("transformer", "conv"))
     tie: str = _doc(
         "embedding tables that are one: none, decoder (target and output), all (needs a joint vocabulary)",
         "all",
         choices=("none", "decoder", "all"),
     )
-    bias: bool = _doc("biases in the linear maps of attention and feed-forward", True)
-    ffn: FeedForwardConfig = field(default_factory=FeedForwardConfig)
+    bias: bool = _doc("biases in the linear maps of attention and feed-forward", True, of=("transformer",))
+    causal: bool = _doc(
+        "the decoder's causal mask (false: in training it sees the future, a leak on purpose)",
+        True,
+        of=("transformer",),
+    )
+    ffn: FeedForwardConfig = field(default_factory=FeedForwardConfig, metadata={"of": ("transformer",)})
 
 
 @dataclass
@@ -505,7 +541,8 @@ def check(config: Experiment) -> None:
         Names both keys and what to change.
     """
     model, training = config.model, config.training
-    if model.d_k is None and model.d_model % model.num_heads:
+    check_model(config)
+    if model.architecture == "transformer" and model.d_k is None and model.d_model % model.num_heads:
         raise UserError(
             f"model.d_model={model.d_model} is not a multiple of model.num_heads={model.num_heads}; "
             "change one of them or give model.d_k"
@@ -521,6 +558,37 @@ def check(config: Experiment) -> None:
             f"where training.keep_last={training.keep_last} are kept; raise training.keep_last"
         )
     check_search(config.search)
+
+
+def check_model(config: Experiment) -> None:
+    """Refuse what the architecture does not read: a setting that does nothing would be believed to do some.
+
+    A key of ``model`` that only others read must stand at its default, and ``position`` must be what the
+    architecture can use: an lstm counts by itself, and only attention to itself can turn queries and keys.
+
+    Raises
+    ------
+    UserError
+        Names the key, the architecture, and what to type.
+    """
+    model, default, name = config.model, ModelConfig(), config.model.architecture
+    for f in dataclasses.fields(model):
+        value = getattr(model, f.name)
+        if name in (f.metadata["of"] or ARCHITECTURES) or value == getattr(default, f.name):
+            continue
+        key, shown = (f.name, value) if f.name != "ffn" else ("ffn.activation", value.activation)
+        raise UserError(
+            f"model.{key}={shown} means nothing with model.architecture={name} "
+            f"(it is for {' and '.join(f.metadata['of'])}); leave it out, or start from model=tiny_{name}"
+        )
+    for key in ("kind", "encoder", "decoder"):
+        value = config.position.get(key) or "none"
+        if (name == "lstm" and value != "none") or (name == "conv" and value == "rotary"):
+            shown = "position" if key == "kind" else f"position.{key}"
+            raise UserError(
+                f"{shown}={value} means nothing with model.architecture={name}; "
+                f"type {shown}={'none' if name == 'lstm' else 'sinusoidal'}"
+            )
 
 
 def check_search(search: SearchConfig) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from minitrans.data.tokenizer import END_ID, START_ID, Tokenizers
 from minitrans.errors import UserError
-from minitrans.model.transformer import Transformer
+from minitrans.model.encoder_decoder import EncoderDecoder
 
 Array = npt.NDArray[np.float64]
 
@@ -62,7 +62,7 @@ class SentenceMaps:
 
 
 @torch.no_grad()
-def sentence_maps(model: Transformer, tokenizers: Tokenizers, text: str, target: str) -> SentenceMaps:
+def sentence_maps(model: EncoderDecoder, tokenizers: Tokenizers, text: str, target: str) -> SentenceMaps:
     """Read ``text``, feed ``target`` to the decoder, and keep every attention weight.
 
     The model is run as it is: in training mode, dropout would show in the maps of later layers.

@@ -20,7 +20,7 @@ from matplotlib.ft2font import FT2Font
 
 from minitrans.analysis.attention import Array, SentenceMaps, entropy, pattern, sentence_maps
 from minitrans.data.tokenizer import Tokenizers
-from minitrans.model.transformer import Transformer
+from minitrans.model.encoder_decoder import EncoderDecoder
 
 DPI = 120
 LARGEST_SIDE = 60.0  # inches of all panels together, side by side
@@ -37,7 +37,7 @@ SCALE = PowerNorm(0.5, vmin=0, vmax=1)
 logger = logging.getLogger(__name__)
 
 
-def picture(model: Transformer, tokenizers: Tokenizers, text: str, target: str) -> npt.NDArray[np.uint8]:
+def picture(model: EncoderDecoder, tokenizers: Tokenizers, text: str, target: str) -> npt.NDArray[np.uint8]:
     """Draw the cross-attention of one sentence pair: which source tokens each target token looks at.
 
     Returns

@@ -8,14 +8,28 @@ seen so far, H heads, K d_k, V d_v.
 """
 
 from dataclasses import dataclass, replace
+from typing import Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 
+class Selectable(Protocol):
+    """What one entry of a :class:`Cache` can do."""
+
+    def select_sentences(self: "L", sentences: Tensor) -> "L":
+        """What is kept once a sentence, of the given sentences, (B',) long."""
+
+    def select_hypotheses(self: "L", rows: Tensor) -> "L":
+        """What is kept once a hypothesis, of the given rows, (B'*W',) long."""
+
+
+L = TypeVar("L", bound=Selectable)
+
+
 @dataclass(frozen=True)
 class LayerCache:
-    """Keys and values of one decoder layer.
+    """Keys and values of one layer of the Transformer's decoder.
 
     Attributes
     ----------
@@ -58,13 +72,13 @@ class LayerCache:
 
 
 @dataclass(frozen=True)
-class Cache:
+class Cache(Generic[L]):
     """The state of a batch of translations under way. A step returns a new one and leaves the old as it is.
 
     Attributes
     ----------
     layers
-        One entry for each decoder layer.
+        What the decoder keeps: one entry a layer, or one for all of them.
     src_mask
         (B, 1, S) bool.
     length
@@ -73,12 +87,12 @@ class Cache:
         W, hypotheses of each sentence.
     """
 
-    layers: tuple[LayerCache, ...]
+    layers: tuple[L, ...]
     src_mask: Tensor
     length: int = 0
     width: int = 1
 
-    def select(self, rows: Tensor) -> "Cache":
+    def select(self, rows: Tensor) -> "Cache[L]":
         """Reorder, repeat or leave out rows of the batch.
 
         Parameters

@@ -75,4 +75,4 @@ ACTIVATIONS: dict[str, tuple[type[FeedForward] | type[GatedFeedForward], Activat
     "swiglu": (GatedFeedForward, F.silu),
     "identity": (FeedForward, identity),
 }
-"""The choices of ``model.ffn.activation``: the network's form and its f."""
+"""The choices of ``model.ffn.activation``: the network's form and its f. (``none``: there is no network.)"""

@@ -37,14 +37,20 @@ class Residual(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention, then the feed-forward network, each with its residual."""
+    """Self-attention, then the feed-forward network, each with its residual.
+
+    Parameters
+    ----------
+    feed_forward, ffn_residual
+        None, both: the layer ends after attention (the ablation).
+    """
 
     def __init__(
         self,
         self_attention: MultiHeadAttention,
-        feed_forward: nn.Module,
+        feed_forward: nn.Module | None,
         self_residual: Residual,
-        ffn_residual: Residual,
+        ffn_residual: Residual | None,
     ) -> None:
         super().__init__()
         self.self_attention = self_attention
@@ -77,20 +83,26 @@ class EncoderLayer(nn.Module):
         key, value = self.self_attention.project_key_value(h)  # (B, H, S, K), (B, H, S, V)
         h = self.self_attention.attend(query, position.rotate(key), value, src_mask, maps=maps)
         x = self.self_residual.close(x, h)
-        return self.ffn_residual.close(x, self.feed_forward(self.ffn_residual.open(x)))
+        return _feed_forward(x, self.feed_forward, self.ffn_residual)
 
 
 class DecoderLayer(nn.Module):
-    """Causal self-attention, attention to the memory, then the feed-forward network."""
+    """Causal self-attention, attention to the memory, then the feed-forward network.
+
+    Parameters
+    ----------
+    feed_forward, ffn_residual
+        None, both: the layer ends after attention (the ablation).
+    """
 
     def __init__(
         self,
         self_attention: MultiHeadAttention,
         cross_attention: MultiHeadAttention,
-        feed_forward: nn.Module,
+        feed_forward: nn.Module | None,
         self_residual: Residual,
         cross_residual: Residual,
-        ffn_residual: Residual,
+        ffn_residual: Residual | None,
     ) -> None:
         super().__init__()
         self.self_attention = self_attention
@@ -113,6 +125,7 @@ class DecoderLayer(nn.Module):
         start: int,
         self_maps: list[Tensor] | None = None,
         cross_maps: list[Tensor] | None = None,
+        tgt_mask: Tensor | None = None,
     ) -> tuple[Tensor, LayerCache]:
         """One layer, on the newest T tokens.
 
@@ -130,6 +143,9 @@ class DecoderLayer(nn.Module):
             Position of the first of the T tokens.
         self_maps, cross_maps
             Where given, the attention weights (B*W, H, T, start + T) and (B, H, W*T, S) are appended.
+        tgt_mask
+            (B*W, 1, start + T) bool: the target tokens that all T may attend to. None: the causal mask, for
+            each itself and those before.
 
         Returns
         -------
@@ -139,8 +155,8 @@ class DecoderLayer(nn.Module):
         query = position.rotate(self.self_attention.project_query(h), start)  # (B*W, H, T, K)
         key, value = self.self_attention.project_key_value(h)  # (B*W, H, T, K), (B*W, H, T, V)
         key, value, cache = cache.extend(position.rotate(key, start), value)
-        # No padding mask: padding is at the right end, so that to every real token it is future.
-        h = self.self_attention.attend(query, key, value, causal=True, maps=self_maps)
+        causal = tgt_mask is None
+        h = self.self_attention.attend(query, key, value, tgt_mask, causal=causal, maps=self_maps)
         x = self.self_residual.close(x, h)
 
         # Hypotheses of one sentence read one source: their queries stand side by side, its keys once.
@@ -149,4 +165,11 @@ class DecoderLayer(nn.Module):
         h = self.cross_attention.attend(query, cache.cross_key, cache.cross_value, src_mask, maps=cross_maps)
         x = self.cross_residual.close(x, h.reshape(x.shape))  # (B, W*T, D) -> (B*W, T, D)
 
-        return self.ffn_residual.close(x, self.feed_forward(self.ffn_residual.open(x))), cache
+        return _feed_forward(x, self.feed_forward, self.ffn_residual), cache
+
+
+def _feed_forward(x: Tensor, network: nn.Module | None, residual: Residual | None) -> Tensor:
+    """The last sub-layer, where there is one: (B, T, D) -> (B, T, D)."""
+    if network is None or residual is None:
+        return x
+    return residual.close(x, network(residual.open(x)))

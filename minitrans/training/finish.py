@@ -75,6 +75,7 @@ def _result(loaded: Loaded, folder: RunFolder, cards: Mapping[str, ScoreCard]) -
         "updates": last.update,
         "target_tokens": last.target_tokens,
         "seconds": round(last.seconds, 1),
+        "leak": not loaded.experiment.model.causal,
         "parameters": sum(parameter.numel() for parameter in loaded.model.parameters()),
         "tests": {split: card.as_dict() for split, card in cards.items()},
     }

@@ -6,6 +6,9 @@ property"). A mask that is off does not crash: the loss falls, and the translati
 corner of the first batch goes through the real model with one token or one padded position changed at a
 time, and whatever must not move is compared, the gradients too.
 
+A leak that was asked for (``model.causal=false``, the ablation of the causal mask) is said and recorded
+instead of refused; everything else is tested all the same.
+
 Letters: B batch, S source length, T target length, D d_model.
 """
 
@@ -19,12 +22,16 @@ from torch import Tensor, nn
 from minitrans.data.batching import Batch
 from minitrans.data.tokenizer import END_ID, PAD_ID, UNKNOWN_ID
 from minitrans.errors import UserError
-from minitrans.model.transformer import Transformer
+from minitrans.model.encoder_decoder import EncoderDecoder
 
 LONGEST = 6  # tokens of a side of the sample: enough for a past, a present and a future
 TOLERANCE = 1e-5  # largest change, relative to the largest number compared, that is rounding
 CACHE_TOLERANCE = 1e-3  # the same between two orders of computing, where rounding differs more
 POISON = 1e4  # written over padded positions of the memory
+ANNOUNCEMENT = (
+    "A leak on purpose (model.causal=false): in training the decoder sees the tokens that it predicts, so "
+    "that neither training nor validation loss tells anything of its translations."
+)
 ADVICE = "training would learn from what translation cannot see; training.leak_test=false skips this test"
 
 
@@ -32,14 +39,16 @@ ADVICE = "training would learn from what translation cannot see; training.leak_t
 class LeakReport:
     """The largest change that each check met, relative to the largest number compared.
 
-    All are rounding, or :func:`check_for_leaks` would have raised.
+    All are rounding, or :func:`check_for_leaks` would have raised. None: not checked. Where the decoder is
+    causal, padding is future to it; where it is not, by configuration, the future is its own business.
     """
 
     encoder_padding: float
     cross_attention_padding: float
     loss_padding: float
-    future_tokens: float
-    cached_steps: float
+    future_tokens: float | None
+    cached_steps: float | None
+    decoder_padding: float | None
 
 
 @dataclass(frozen=True)
@@ -55,7 +64,7 @@ class Sample:
         return (self.src != PAD_ID).unsqueeze(1)
 
 
-def check_for_leaks(model: Transformer, batch: Batch) -> LeakReport:
+def check_for_leaks(model: EncoderDecoder, batch: Batch, *, causal: bool = True) -> LeakReport:
     """Refuse a model that sees future tokens or padding.
 
     Runs a few forward and backward passes over two rows of at most six tokens, in evaluation mode. The
@@ -67,12 +76,14 @@ def check_for_leaks(model: Transformer, batch: Batch) -> LeakReport:
         The model to be trained, before it is wrapped for several devices.
     batch
         Any batch of the training data, on the model's device.
+    causal
+        ``model.causal``. False: the decoder may see future tokens, but still no padding.
 
     Raises
     ------
     UserError
-        Naming the leak: padding in the batch's mask, in the encoder, in cross-attention or in the loss,
-        a future target token, or a cached step that sees other keys than the whole sequence does.
+        Naming the leak: padding in the batch's mask, in the encoder, in cross-attention, in the decoder or in
+        the loss, a future target token, or a cached step that sees other keys than the whole sequence does.
     """
     _require_mask_of_padding(batch)
     sample = _sample(batch)
@@ -81,8 +92,9 @@ def check_for_leaks(model: Transformer, batch: Batch) -> LeakReport:
             encoder_padding=_padding_in_encoder(model, sample),
             cross_attention_padding=_padding_in_cross_attention(model, sample),
             loss_padding=_padding_in_loss(model, sample),
-            future_tokens=_future_tokens(model, sample),
-            cached_steps=_cached_steps(model, sample),
+            future_tokens=_future_tokens(model, sample) if causal else None,
+            cached_steps=_cached_steps(model, sample) if causal else None,
+            decoder_padding=None if causal else _padding_in_decoder(model, sample),
         )
 
 
@@ -141,7 +153,7 @@ def _undisturbed(model: nn.Module, device: torch.device) -> Iterator[None]:
 # --------------------------------------------------------------------------------------
 
 
-def _padding_in_encoder(model: Transformer, sample: Sample) -> float:
+def _padding_in_encoder(model: EncoderDecoder, sample: Sample) -> float:
     """Other tokens under the same mask, in place of padding: the memory of real tokens must not move."""
     real = sample.src != PAD_ID  # (2, S)
     with _recorded(model.encoder.embedding) as embedded:
@@ -154,7 +166,7 @@ def _padding_in_encoder(model: Transformer, sample: Sample) -> float:
     return change
 
 
-def _padding_in_cross_attention(model: Transformer, sample: Sample) -> float:
+def _padding_in_cross_attention(model: EncoderDecoder, sample: Sample) -> float:
     """Huge numbers in the memory of padding: the decoder must not move, in one pass or through the cache."""
     padding = sample.src == PAD_ID  # (2, S)
     width = sample.tgt_in.shape[1]
@@ -174,7 +186,20 @@ def _padding_in_cross_attention(model: Transformer, sample: Sample) -> float:
     return change
 
 
-def _padding_in_loss(model: Transformer, sample: Sample) -> float:
+def _padding_in_decoder(model: EncoderDecoder, sample: Sample) -> float:
+    """The second row with its padding and without it: the states of its real tokens must be the same."""
+    length = int((sample.tgt_in[1] != PAD_ID).sum())
+    with torch.no_grad():
+        memory = model.encode(sample.src, sample.src_mask)  # (2, S, D)
+        padded = model.decode(sample.tgt_in, memory, sample.src_mask)[1:, :length]  # (1, length, D)
+        alone = model.decode(sample.tgt_in[1:, :length], memory[1:], sample.src_mask[1:])  # (1, length, D)
+    change = _change(alone, padded)
+    if change > CACHE_TOLERANCE:
+        raise UserError(f"the decoder sees padding of the target: {ADVICE}")
+    return change
+
+
+def _padding_in_loss(model: EncoderDecoder, sample: Sample) -> float:
     """Other states where the target is padding: the loss must not move, and its gradient there is zero."""
     padding = sample.tgt_out == PAD_ID  # (2, T)
     memory = model.encode(sample.src, sample.src_mask)  # (2, S, D)
@@ -189,7 +214,7 @@ def _padding_in_loss(model: Transformer, sample: Sample) -> float:
     return change
 
 
-def _future_tokens(model: Transformer, sample: Sample) -> float:
+def _future_tokens(model: EncoderDecoder, sample: Sample) -> float:
     """Change one token at a time: earlier positions must not move, its own must, and later ones may.
 
     Row j of the batch below has token j changed, so that one pass shows which token moves which position.
@@ -234,7 +259,7 @@ def _require_past(influence: Tensor) -> None:
         )
 
 
-def _cached_steps(model: Transformer, sample: Sample) -> float:
+def _cached_steps(model: EncoderDecoder, sample: Sample) -> float:
     """Through the cache, one token or several a step, comes what the whole sequence at once gives.
 
     A causal mask anchored at the first key instead of the last shows here alone: with as many queries as
@@ -273,7 +298,7 @@ def _recorded(module: nn.Module) -> Iterator[list[Tensor]]:
 
 
 @torch.no_grad()
-def _in_steps(model: Transformer, sample: Sample, memory: Tensor, sizes: list[int]) -> Tensor:
+def _in_steps(model: EncoderDecoder, sample: Sample, memory: Tensor, sizes: list[int]) -> Tensor:
     """The states of the sample's targets, fed through the cache so many tokens at a time."""
     cache = model.start_cache(memory, sample.src_mask)
     steps = []

@@ -26,7 +26,7 @@ from minitrans.config import TrainingConfig
 from minitrans.data.batching import Batch
 from minitrans.data.stream import Share
 from minitrans.errors import UserError
-from minitrans.model.transformer import Transformer
+from minitrans.model.encoder_decoder import EncoderDecoder
 from minitrans.training.optimizer import AdamW
 from minitrans.training.schedule import Schedule
 from minitrans.training.seeding import seed_micro_batch
@@ -85,7 +85,7 @@ class TranslationModule(LightningModule):
     """
 
     def __init__(
-        self, model: Transformer, optimizer: AdamW, schedule: Schedule, settings: TrainingConfig, seed: int
+        self, model: EncoderDecoder, optimizer: AdamW, schedule: Schedule, settings: TrainingConfig, seed: int
     ):
         super().__init__()
         self.automatic_optimization = False

@@ -14,7 +14,7 @@ from minitrans.data.encoded import EncodedCorpus, encode_corpus, encode_training
 from minitrans.data.stream import RunPlan, UpdateSize, UpdateStream
 from minitrans.data.tokenizer import Tokenizers
 from minitrans.errors import UserError
-from minitrans.model.transformer import Transformer
+from minitrans.model.encoder_decoder import EncoderDecoder
 from minitrans.training.leak import check_for_leaks
 from minitrans.training.optimizer import OPTIMIZERS, AdamW
 from minitrans.training.schedule import SCHEDULES, Schedule
@@ -31,7 +31,7 @@ class Material:
     valid: EncodedCorpus
     tokenizers: Tokenizers
     run_plan: RunPlan
-    model: Transformer
+    model: EncoderDecoder
     optimizer: AdamW
     schedule: Schedule
 
@@ -71,14 +71,14 @@ def prepare(config: TrainConfig, tokenizers: Tokenizers | None = None) -> Materi
     )
     run_plan = RunPlan(train, size, config.seed, settings.max_updates, settings.max_epochs)
     if settings.leak_test:
-        check_for_leaks(model, first_batch(run_plan))
+        check_for_leaks(model, first_batch(run_plan), causal=config.model.causal)
     return Material(
         source, train, cleaning, text["valid"], valid, tokenizers, run_plan, model,
         *update_rule(config, run_plan.total),
     )  # fmt: skip
 
 
-def _model(config: TrainConfig, tokenizers: Tokenizers, fast: bool) -> Transformer:
+def _model(config: TrainConfig, tokenizers: Tokenizers, fast: bool) -> EncoderDecoder:
     try:
         return build_model(config, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size, fast=fast)
     except RuntimeError as error:
@@ -130,7 +130,7 @@ def first_batch(run_plan: RunPlan) -> Batch:
     return next(iter(UpdateStream(run_plan, 0, rank=0, world_size=1))).micro_batches[0]
 
 
-def refuse_beyond_positions(model: Transformer, corpus: EncodedCorpus, way_out: str) -> None:
+def refuse_beyond_positions(model: EncoderDecoder, corpus: EncodedCorpus, way_out: str) -> None:
     """Stop where a sentence is longer than learned positions go, naming it."""
     sides = (("source", corpus.src.lengths, model.src_limit), ("target", corpus.tgt.lengths, model.tgt_limit))
     for side, lengths, limit in sides:

@@ -20,7 +20,7 @@ from minitrans.checkpoint import Checkpoint
 from minitrans.config import TrainConfig, plain
 from minitrans.data.batching import Batch
 from minitrans.errors import UserError
-from minitrans.model.transformer import Transformer
+from minitrans.model.encoder_decoder import EncoderDecoder
 from minitrans.run import RunFolder, open_or_create, write_config
 from minitrans.training.fit import fit
 from minitrans.training.launch import run_workers
@@ -110,7 +110,8 @@ def _leaks(material: Material, batch: Batch) -> Proof:
         report = check_for_leaks(material.model, batch)
     except UserError as refusal:
         return Proof(claim, str(refusal), float("inf"), TOLERANCE)
-    changes = [value for name, value in dataclasses.asdict(report).items() if name != "cached_steps"]
+    found = dataclasses.asdict(report)
+    changes = [value for name, value in found.items() if value is not None and name != "cached_steps"]
     return Proof(claim, compared, max(changes), TOLERANCE)
 
 
@@ -146,7 +147,7 @@ def _fast(config: TrainConfig, material: Material, batch: Batch) -> Proof:
     return Proof("What is fast computes the same", compared, _apart(models, config, batch), ROUNDING)
 
 
-def _model(config: TrainConfig, material: Material, fast: bool) -> Transformer:
+def _model(config: TrainConfig, material: Material, fast: bool) -> EncoderDecoder:
     sizes = material.tokenizers.src.vocab_size, material.tokenizers.tgt.vocab_size
     return build_model(_without_dropout(config), *sizes, fast=fast)
 
@@ -156,13 +157,13 @@ def _without_dropout(config: TrainConfig) -> TrainConfig:
     return replace(config, model=model)
 
 
-def _apart(models: list[Transformer], config: TrainConfig, batch: Batch) -> float:
+def _apart(models: list[EncoderDecoder], config: TrainConfig, batch: Batch) -> float:
     """The largest difference between two models' losses and gradients, relative to the largest number."""
     one, other = (_loss_and_gradients(model, config.training.label_smoothing, batch) for model in models)
     return max(_relative(one[name], other[name]) for name in one)
 
 
-def _loss_and_gradients(model: Transformer, label_smoothing: float, batch: Batch) -> dict[str, Tensor]:
+def _loss_and_gradients(model: EncoderDecoder, label_smoothing: float, batch: Batch) -> dict[str, Tensor]:
     memory = model.encode(batch.src, batch.src_mask)  # (B, S, D)
     states = model.decode(batch.tgt_in, memory, batch.src_mask)  # (B, T, D)
     loss, _ = model.nll(states, batch.tgt_out, label_smoothing)

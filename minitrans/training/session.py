@@ -19,6 +19,7 @@ from minitrans.run import RunFolder
 from minitrans.training import finish, precision
 from minitrans.training.fit import fit
 from minitrans.training.launch import follow, needs_workers, nothing_to_do, run_workers, word_given
+from minitrans.training.leak import ANNOUNCEMENT as LEAK_ANNOUNCEMENT
 from minitrans.training.prepare import Material, prepare
 from minitrans.training.resume import AUTO, begun, continuation, run_folder
 
@@ -115,7 +116,8 @@ def _write_records(config: TrainConfig, folder: RunFolder, material: Material) -
     material.tokenizers.save(folder.path)
     record = folder.path / "provenance.json"
     if not record.exists():
-        run.write_json(record, run.provenance(config.seed, material.source.hashes()))
+        origin = run.provenance(config.seed, material.source.hashes())
+        run.write_json(record, {**origin, "leak": not config.model.causal})
 
 
 def _train_and_score(
@@ -186,6 +188,8 @@ def _words(config: TrainConfig) -> tuple[str, ...]:
 
 def _announce(console: Console, config: TrainConfig, material: Material) -> None:
     """A few lines on what is about to be trained on what."""
+    if not config.model.causal:
+        console.print(LEAK_ANNOUNCEMENT, highlight=False, soft_wrap=True)
     _, reason = precision.choose(config.trainer.precision, config.trainer.accelerator)
     src, tgt = material.tokenizers.src, material.tokenizers.tgt
     vocabulary = (

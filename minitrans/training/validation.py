@@ -6,7 +6,7 @@ from minitrans.config import SearchConfig
 from minitrans.decoding.translator import Translator
 from minitrans.evaluation.loss import corpus_loss
 from minitrans.evaluation.metrics import bleu
-from minitrans.model.transformer import Transformer
+from minitrans.model.encoder_decoder import EncoderDecoder
 from minitrans.processes import ALONE, Processes
 from minitrans.training.prepare import Material
 
@@ -55,7 +55,7 @@ class Validation:
         self.sources = list(material.valid_text.src[:sentences])
         self.references = list(material.valid_text.tgt[:sentences])
 
-    def run(self, model: Transformer) -> ValidationScores:
+    def run(self, model: EncoderDecoder) -> ValidationScores:
         """Score ``model`` as it stands, in evaluation mode."""
         translator = Translator(model, self.material.tokenizers, self.search, processes=self.processes)
         translations = [one.text for one in translator.translate(self.sources, name="the validation split")]

@@ -99,7 +99,8 @@ def test_a_leaking_model_is_refused_where_the_test_is_on(
 ) -> None:
     import minitrans.training.prepare as module
 
-    def leak(model: object, batch: object) -> None:
+    def leak(model: object, batch: object, *, causal: bool) -> None:
+        assert causal
         raise UserError("it sees the future")
 
     monkeypatch.setattr(module, "check_for_leaks", leak)
