@@ -282,6 +282,44 @@ class TrainConfig(Experiment):
 
 
 @dataclass
+class AblateConfig(TrainConfig):
+    """``scripts/ablate.py``: a study, variants times seeds, run, compared and reported."""
+
+    study: str = _doc("a study of conf/study, or the path of a .yaml file of yours", "")
+    study_dir: str = _doc("folder of the study (empty: runs/study-NAME)", "", path=True)
+    seeds: list[int] = _doc("each variant runs once with each (empty: the study's)", [], low=0)
+    variants: list[str] = _doc(
+        "variants besides the study's, such as ['attention=unscaled', 'position=none,rotary model.d_k=8,32']; "
+        "values apart by commas make every combination",
+        [],
+    )
+    metric: str = _doc(
+        "what variants are compared by (empty: the study's): bleu, chrf, ter, exact_match, loss, perplexity",
+        "",
+    )
+    jobs: int = _doc("cells that run at once", 1, low=1)
+    retry_failed: bool = _doc("run again the cells that failed", False)
+    max_hours: float | None = _doc(
+        "stop after so many hours; cells save first (null: no limit)", None, above=0
+    )
+    tune: str = _doc(
+        "lr: search each variant's learning rate first; none; auto: as the study says",
+        "auto",
+        choices=("auto", "lr", "none"),
+    )
+    tune_factors: list[float] = _doc(
+        "the rates tried: the variant's own times these", [0.3, 1.0, 3.0], above=0
+    )
+    tune_seed: int | None = _doc("the seed they are tried with (null: the first of the study's)", None, low=0)
+    cluster: str = _doc("local: this machine; slurm: its queue", "local", choices=("local", "slurm"))
+    slurm_partition: str = _doc("partition (empty: the cluster's default)", "")
+    slurm_minutes: int = _doc("time of a job; a cell that needs more is queued again and goes on", 240, low=1)
+    slurm_cpus: int = _doc("processors of a cell", 4, low=1)
+    slurm_gpus: int = _doc("GPUs of a cell", 0, low=0)
+    slurm_options: list[str] = _doc("further lines of the batch file, such as ['account=NAME']", [])
+
+
+@dataclass
 class EvaluateConfig:
     """``scripts/evaluate.py``: checkpoints scored on a split. Each checkpoint fixes its model."""
 

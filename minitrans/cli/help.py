@@ -38,6 +38,13 @@ _EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("trainer=cpu", "on the processor, in fp32"),
         ("position=rotary model.norm=rms_norm attention=unscaled", "of other parts"),
     ),
+    "ablate": (
+        ("study=scaling seeds=[1,2,3] jobs=2", "a shipped study, two cells at once"),
+        ("study=positions model=tiny training.max_updates=300", "another base for all of its variants"),
+        ("variants=['attention=scaled,unscaled model.d_k=8,32']", "a study of your own: 4 combinations"),
+        ("study=heads tune=lr max_hours=8", "each variant's learning rate searched first; a night's work"),
+        ("study=ffn cluster=slurm jobs=20 slurm_gpus=1 slurm_partition=gpu", "20 jobs at a time in a queue"),
+    ),
     "evaluate": (
         ("checkpoint=runs/my-run", "the run's best checkpoint on its test split"),
         ("checkpoint=runs/my-run search=greedy split=valid", "greedy search, another split"),
