@@ -328,6 +328,11 @@ class EvaluateConfig:
         "",
         path=True,
     )
+    average: int = _doc(
+        "average the weights of so many last checkpoints of each run folder (0: none)", 0, low=0
+    )
+    average_best: bool = _doc("average those of the best validations instead of the last", False)
+    ensemble: bool = _doc("average the probabilities of all checkpoints given: one system of them", False)
     baseline: str = _doc(
         "a checkpoint that the others are compared with, by paired tests (empty: none)", "", path=True
     )

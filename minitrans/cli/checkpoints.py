@@ -5,6 +5,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from minitrans.errors import UserError
@@ -26,6 +27,79 @@ def resolve_all(given: str | Sequence[str]) -> list[Path]:
     for one in [given] if isinstance(given, str) else given:
         found += [resolve(one)] if not _is_pattern(one) else _matches(one)
     return list(dict.fromkeys(found))
+
+
+@dataclass(frozen=True)
+class System:
+    """What is evaluated as one: a checkpoint, the average of a run's, or an ensemble of either.
+
+    Attributes
+    ----------
+    given
+        What is loaded: ``.ckpt`` files, or the run folders whose checkpoints are averaged.
+    average, average_best
+        How many of each run folder's checkpoints are averaged (0: none), and which.
+    """
+
+    given: tuple[Path, ...]
+    average: int = 0
+    average_best: bool = False
+
+    @property
+    def files(self) -> list[Path]:
+        """The ``.ckpt`` files that its weights come from."""
+        from minitrans.checkpoint import steps_of
+
+        if not self.average:
+            return list(self.given)
+        best = self.average_best
+        return [file for folder in self.given for file in steps_of(folder, self.average, best=best)]
+
+    @property
+    def home(self) -> Path:
+        """The run folder that keeps its evaluations; of an ensemble, the first one."""
+        return self.given[0] if self.average else run_folder(self.given[0])
+
+    @property
+    def kind(self) -> str:
+        """``best``, ``step-000500``, ``average5`` or ``averagebest5``; of three models ``ensemble3-best``."""
+        averaged = f"average{'best' * self.average_best}{self.average}"
+        one = averaged if self.average else self.given[0].stem
+        return f"ensemble{len(self.given)}-{one}" if len(self.given) > 1 else one
+
+    @property
+    def origin(self) -> str:
+        """The file that it comes from; of several, what was made of them."""
+        files = ", ".join(str(file) for file in self.files)
+        averaged = f"{self.average} weights averaged" if self.average else ""
+        together = f"probabilities of {len(self.given)} averaged" if len(self.given) > 1 else ""
+        made = ", ".join(filter(None, (averaged, together)))
+        return f"{files} ({made})" if made else files
+
+
+def systems(
+    given: str | Sequence[str], *, average: int = 0, average_best: bool = False, ensemble: bool = False
+) -> list[System]:
+    """The systems that ``checkpoint=`` means, each once.
+
+    Raises
+    ------
+    UserError
+        See :func:`resolve_all`; an average of something that is no run folder; an ensemble of one.
+    """
+    paths = resolve_all(given)
+    if average:
+        files = [one for one in ([given] if isinstance(given, str) else given) if os.path.isfile(one)]
+        if files:
+            raise UserError(f"average={average} needs a run folder, but checkpoint={files[0]} is none")
+        paths = list(dict.fromkeys(run_folder(path) for path in paths))
+    elif average_best:
+        raise UserError("average_best=true means nothing without average=; say how many checkpoints")
+    if not ensemble:
+        return [System((path,), average, average_best) for path in paths]
+    if len(paths) < 2:
+        raise UserError("ensemble=true needs two checkpoints or more; give a list or a pattern")
+    return [System(tuple(paths), average, average_best)]
 
 
 def _is_pattern(path: str) -> bool:
@@ -55,11 +129,11 @@ def _checkpoint(path: str) -> Path | None:
         return None
 
 
-def names(paths: Sequence[Path]) -> list[str]:
-    """A short name for each checkpoint, its run folder's and its own; the whole path where two are alike."""
-    short = [f"{run_folder(path).name}/{path.stem}" for path in paths]
+def names(found: Sequence[System]) -> list[str]:
+    """A short name for each system, its run folder's and its kind; the whole paths where two are alike."""
+    short = [f"{system.home.name}/{system.kind}" for system in found]
     counts = Counter(short)
-    return [str(path) if counts[name] > 1 else name for name, path in zip(short, paths, strict=True)]
+    return [system.origin if counts[name] > 1 else name for name, system in zip(short, found, strict=True)]
 
 
 def run_folder(checkpoint: Path) -> Path:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from minitrans.cli.checkpoints import names, resolve_all
+from minitrans.cli.checkpoints import System, names, systems
 from minitrans.cli.compose import Composed
 from minitrans.cli.evaluation_folder import choose, differing, make, plain_name, write_json, write_text
 from minitrans.cli.main import run_main
@@ -33,17 +33,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Subject:
-    """One checkpoint, ready to be evaluated.
+    """One system, ready to be evaluated.
 
     Attributes
     ----------
     name
         In tables.
+    loaded
+        The checkpoint; of an average or an ensemble, the first one.
     facts
         What makes its evaluation the one it is, see :mod:`minitrans.cli.evaluation_folder`.
     """
 
     name: str
+    system: System
     loaded: "Loaded"
     translator: "Translator"
     source: "Source"
@@ -56,7 +59,7 @@ class Result:
     """What stays of a subject when its model has gone."""
 
     evaluated: "Evaluated"
-    checkpoint: Path
+    system: System
     source: "Source"
     corpus: "Corpus"
     facts: Mapping[str, Any]
@@ -72,20 +75,25 @@ def evaluate(composed: Composed[EvaluateConfig]) -> None:
     """Score checkpoints on one split, or sweep the search settings of one."""
     config = composed.config
     typed = with_search_file(config.search_file, composed.typed)
-    paths = resolve_all(config.checkpoint)
+    given = systems(
+        config.checkpoint,
+        average=config.average,
+        average_best=config.average_best,
+        ensemble=config.ensemble,
+    )
     if config.sweep == "search":
-        sweep(config, typed, paths)
+        sweep(config, typed, given)
         return
-    baseline = resolve_all(config.baseline) if config.baseline else []
-    systems = [path for path in paths if path not in baseline]
-    if not systems or len(baseline) > 1:
+    baseline = systems(config.baseline) if config.baseline else []
+    compared = [system for system in given if system not in baseline]
+    if not compared or len(baseline) > 1:
         raise UserError(
             f"baseline={config.baseline} must be one checkpoint, and another one than checkpoint="
         )
-    several = len(systems) + len(baseline) > 1
+    everything = compared + baseline
     results = [
-        score(prepare(path, name, config, typed, config.split), config, several)
-        for path, name in zip(systems + baseline, names(systems + baseline), strict=True)
+        score(prepare(system, name, config, typed, config.split), config, len(everything) > 1)
+        for system, name in zip(everything, names(everything), strict=True)
     ]
     report(config, results)
 
@@ -95,12 +103,16 @@ def evaluate(composed: Composed[EvaluateConfig]) -> None:
 # --------------------------------------------------------------------------------------
 
 
-def prepare(path: Path, name: str, config: EvaluateConfig, typed: Mapping[str, Any], split: str) -> Subject:
-    """Load a checkpoint and the split that it is scored on."""
+def prepare(
+    system: System, name: str, config: EvaluateConfig, typed: Mapping[str, Any], split: str
+) -> Subject:
+    """Load a checkpoint (an average, an ensemble) and the split that it is scored on."""
     from minitrans.data.cache import hash_file
 
     settings = TranslateConfig(
-        checkpoint=str(path),
+        checkpoint=[str(path) for path in system.given],
+        average=system.average,
+        average_best=system.average_best,
         batch_tokens=config.batch_tokens,
         threads=config.threads,
         accelerator=config.accelerator,
@@ -110,14 +122,15 @@ def prepare(path: Path, name: str, config: EvaluateConfig, typed: Mapping[str, A
     source = data_source(loaded, config, typed)
     corpus = source.load(split)
     corpus.require_text()
+    hashes = [hash_file(file) for file in system.files]
     facts = {
-        "checkpoint_sha256": hash_file(path),
+        "checkpoint_sha256": hashes[0] if len(hashes) == 1 else hashes,
         "split": split,
         "text_sha256": corpus.fingerprint,
         "bleu_tokenize": source.bleu_tokenize,
         "search": dataclasses.asdict(translator.search),
     }
-    return Subject(name, loaded, translator, source, corpus, facts)
+    return Subject(name, system, loaded, translator, source, corpus, facts)
 
 
 def data_source(loaded: "Loaded", config: EvaluateConfig, typed: Mapping[str, Any]) -> "Source":
@@ -157,10 +170,11 @@ def with_search_file(search_file: str, typed: Mapping[str, Any]) -> dict[str, An
 def folder_of(subject: Subject, output_dir: str) -> Path:
     """Where the subject's scores go: as typed, else a name that holds what is not as usual."""
     own, loaded = subject.loaded.experiment, subject.loaded
-    name = f"{subject.corpus.name}-{loaded.path.stem}-{differing(own.search, subject.translator.search)}"
+    kind, search = subject.system.kind, differing(own.search, subject.translator.search)
+    name = f"{subject.corpus.name}-{kind}-{search}"
     if subject.source != _own_source(loaded):
         name += f"-{subject.source.bleu_tokenize}-{subject.corpus.fingerprint[:8]}"
-    return choose(output_dir, loaded.path, name, loaded.progress.update, subject.facts, "scores.json")
+    return choose(output_dir, subject.system.home, name, loaded.progress.update, subject.facts, "scores.json")
 
 
 def _own_source(loaded: "Loaded") -> "Source":
@@ -183,11 +197,16 @@ def score(subject: Subject, config: EvaluateConfig, several: bool) -> Result:
     card = with_comet(card, config.comet, subject)
     make(folder)
     write_text(hypotheses_file(folder, card), "".join(f"{line}\n" for line in card.hypotheses))
-    origin = {"checkpoint": str(subject.loaded.path), "update": subject.loaded.progress.update}
+    files = [str(file) for file in subject.system.files]
+    origin = {
+        "checkpoint": files[0] if len(files) == 1 else files,
+        "combined": subject.system.kind if len(files) > 1 else None,
+        "update": subject.loaded.progress.update,
+    }
     write_json(folder / "scores.json", {**origin, **subject.facts, **card.as_dict()})
     return Result(
         Evaluated(subject.name, card),
-        subject.loaded.path,
+        subject.system,
         subject.source,
         subject.corpus,
         subject.facts,
@@ -254,7 +273,7 @@ def show(result: Result) -> None:
     card = result.evaluated.card
     if card.cut:
         print(f"{card.cut:,} of {card.sentences:,} translations were ended by the length limit {LIMITS}")
-    print(f"checkpoint:  {result.checkpoint}")
+    print(f"checkpoint:  {result.system.origin}")
     print(f"search:      {card.settings()}")
     for origin, digest in card.data.items():
         print(f"data:        {origin} (SHA-256 {digest[:16]}…)")
@@ -287,27 +306,28 @@ def compare_with(baseline: Result, systems: Sequence[Result], console: "Console"
 # --------------------------------------------------------------------------------------
 
 
-def sweep(config: EvaluateConfig, typed: Mapping[str, Any], paths: Sequence[Path]) -> None:
+def sweep(config: EvaluateConfig, typed: Mapping[str, Any], given: Sequence[System]) -> None:
     """Try beams and length penalties on the validation split; write the best where evaluate can take it."""
     from rich.console import Console
 
     from minitrans.evaluation.sweep import num_searches, sweep_search
 
-    if len(paths) > 1 or config.baseline:
+    if len(given) > 1 or config.baseline:
         raise UserError("sweep=search takes one checkpoint and no baseline; call it once for each")
     split = config.split if "split" in typed else "valid"  # settings are not chosen on the test split
-    subject = prepare(paths[0], names(paths)[0], config, typed, split)
+    (system,) = given
+    subject = prepare(system, names(given)[0], config, typed, split)
     beams, alphas = config.sweep_beam_sizes, config.sweep_alphas
     facts = {**subject.facts, "beam_sizes": sorted(set(beams)), "alphas": sorted(set(alphas))}
-    loaded = subject.loaded
-    name = f"sweep-{split}-{loaded.path.stem}"
-    folder = choose(config.output_dir, loaded.path, name, loaded.progress.update, facts, "sweep.json")
+    name = f"sweep-{split}-{system.kind}"
+    update = subject.loaded.progress.update
+    folder = choose(config.output_dir, system.home, name, update, facts, "sweep.json")
     total = len(subject.corpus) * num_searches(beams, alphas)
     with progress_bar(total, label=subject.name) as progress:
         found = sweep_search(
             subject.translator, subject.corpus, subject.source.bleu_tokenize, beams, alphas, progress
         )
-    write_sweep(folder, found, {"checkpoint": str(loaded.path), **facts})
+    write_sweep(folder, found, {"checkpoint": system.origin, **facts})
     Console().print(found.table())
     best, file = found.best, folder / "search.yaml"
     print(f"best:        search.beam_size={best.beam_size} search.alpha={best.alpha:g}")

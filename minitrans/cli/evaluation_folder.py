@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from minitrans.cli.checkpoints import run_folder
 from minitrans.config import SearchConfig
 from minitrans.errors import UserError
 
@@ -38,7 +37,7 @@ def differing(own: SearchConfig, used: SearchConfig) -> str:
 
 
 def choose(
-    output_dir: str, checkpoint: Path, name: str, update: int, facts: Mapping[str, Any], record: str
+    output_dir: str, home: Path, name: str, update: int, facts: Mapping[str, Any], record: str
 ) -> Path:
     """The folder to write to. Nothing is made yet.
 
@@ -47,6 +46,8 @@ def choose(
     output_dir
         As typed. Empty: ``evaluation/NAME`` in the run folder, and, where that holds an earlier state of
         the same checkpoint, ``NAME-updateN``.
+    home
+        The run folder.
     update
         At which the checkpoint was written.
     facts
@@ -59,7 +60,7 @@ def choose(
     UserError
         The folder is a file, or holds something else.
     """
-    own = run_folder(checkpoint) / "evaluation" / plain_name(name)
+    own = home / "evaluation" / plain_name(name)
     candidates = [Path(output_dir)] if output_dir else [own, own.with_name(f"{own.name}-update{update}")]
     for folder in candidates:
         if folder.exists() and not folder.is_dir():

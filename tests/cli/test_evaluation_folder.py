@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from minitrans.cli.checkpoints import names
+from minitrans.cli.checkpoints import System, names
 from minitrans.cli.evaluation_folder import differing, plain_name
 from minitrans.config import SearchConfig
 
@@ -26,5 +26,8 @@ def test_a_name_says_which_settings_are_not_the_checkpoints() -> None:
 
 def test_checkpoints_are_named_by_run_and_by_path_where_that_is_not_enough() -> None:
     first, second = Path("/x/a/checkpoints/best.ckpt"), Path("/y/a/checkpoints/best.ckpt")
-    assert names([first]) == ["a/best"]
-    assert names([first, Path("/z/loose.ckpt"), second]) == [str(first), "z/loose", str(second)]
+    loose = Path("/z/loose.ckpt")
+    assert names([System((first,))]) == ["a/best"]
+    found = [System((path,)) for path in (first, loose, second)]
+    assert names(found) == [str(first), "z/loose", str(second)]
+    assert names([*found[:2], System((first, loose))]) == ["a/best", "z/loose", "a/ensemble2-best"]

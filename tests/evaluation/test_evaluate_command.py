@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import minitrans
 from minitrans.build import build_model
 from minitrans.checkpoint import Checkpoint, Progress, load, save
 from minitrans.cli.evaluate import main
@@ -246,6 +248,62 @@ def test_a_baseline_adds_tests_and_a_page(
     assert (content["system"], content["baseline"]) == ("a run/best", "base/best")
     assert content["differences"]["bleu"]["difference"] == pytest.approx(own - others)
     assert "<h1>a run/best" in (folder / "comparison.html").read_text(encoding="utf-8")
+
+
+def with_steps(run: Path, tmp_path: Path) -> Path:
+    """Give a run three checkpoints of unlike weights, the newest first in no order but their names'."""
+    for update in (3, 1, 2):
+        other = make_run(tmp_path, f"spare{update}", seed=10 + update, update=update)
+        shutil.copy(other / "checkpoints" / "best.ckpt", run / "checkpoints" / f"step-{update:06d}.ckpt")
+    return run
+
+
+def written(folder: Path) -> list[str]:
+    return (folder / "test.txt").read_text(encoding="utf-8").split("\n")[:-1]
+
+
+def test_the_average_of_a_runs_checkpoints_is_one_system(
+    call: Callable[..., int], run_folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    steps = with_steps(run_folder, tmp_path) / "checkpoints"
+    assert call("average=2", f"baseline={run_folder}") == 0
+    folder = run_folder / "evaluation" / "test-average2-beam2"
+    expected = minitrans.load(run_folder, average=2).translate(SRC)
+    assert written(folder) == [translation.text for translation in expected]
+    found = scores_in(folder)
+    assert found["checkpoint"] == [str(steps / "step-000002.ckpt"), str(steps / "step-000003.ckpt")]
+    assert (found["combined"], len(found["checkpoint_sha256"])) == ("average2", 2)
+    printed = capfd.readouterr().out
+    assert "step-000003.ckpt (2 weights averaged)" in printed
+    assert "a run/average2 against a run/best" in printed
+
+
+def test_an_ensemble_is_one_system(
+    call: Callable[..., int], run_folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    other = make_run(tmp_path, "other", seed=2)
+    assert call(f"checkpoint=['{run_folder}','{other}']", "ensemble=true") == 0
+    folder = run_folder / "evaluation" / "test-ensemble2-best-beam2"
+    expected = minitrans.load([run_folder, other]).translate(SRC)
+    assert written(folder) == [translation.text for translation in expected]
+    assert scores_in(folder)["combined"] == "ensemble2-best"
+    assert "(probabilities of 2 averaged)" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["average=4"], "average=4, but"),
+        (["average_best=true"], "average_best=true means nothing without average="),
+        (["ensemble=true"], "ensemble=true needs two checkpoints or more"),
+        (["average=1", "checkpoint=a run/checkpoints/best.ckpt"], "average=1 needs a run folder"),
+    ],
+)
+def test_what_cannot_be_combined_is_refused(
+    call: Callable[..., int], words: list[str], sentence: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert call(*words) == 2
+    assert sentence in capfd.readouterr().err
 
 
 def test_what_cannot_be_compared_is_refused(
