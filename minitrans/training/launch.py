@@ -13,9 +13,11 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 import yaml
 from torch.distributed.elastic.multiprocessing.api import SignalException
@@ -63,7 +65,8 @@ def run_workers(trainer: TrainerConfig, folder: RunFolder, begin: Path | None) -
     """Train in ``trainer.devices`` processes, and come back when all have ended.
 
     Each worker is in a session of its own, so a Ctrl-C of the terminal reaches this process alone, which
-    hands it on. Asked to end, they have 30 seconds for it. A worker ends by itself when this process does.
+    hands it on. Asked to end, they have 30 seconds for it; at a second Ctrl-C they are killed. A worker ends
+    by itself when this process does.
 
     Parameters
     ----------
@@ -79,7 +82,7 @@ def run_workers(trainer: TrainerConfig, folder: RunFolder, begin: Path | None) -
     UserError
         A process failed; its rank or its own sentence says why. The others have been ended.
     KeyboardInterrupt
-        A second request to end, while the first is being obeyed.
+        A second Ctrl-C, while the first is being obeyed.
     """
     words = [str(folder.path), str(os.getpid()), *([str(begin)] if begin else [])]
     launch = LaunchConfig(
@@ -91,34 +94,62 @@ def run_workers(trainer: TrainerConfig, folder: RunFolder, begin: Path | None) -
         rdzv_endpoint="localhost:0",
         max_restarts=0,
         monitor_interval=0.5,
-        signals_to_handle=",".join(number.name for number in SIGNALS),
+        signals_to_handle="",  # its handlers would make the second Ctrl-C wait as long as the first
     )
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // trainer.devices)))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_PACKAGE_PARENT, os.environ.get("PYTHONPATH")]))
     for name in list(logging.root.manager.loggerDict):
         if name.startswith("torch.distributed.elastic"):  # our sentence says it
             logging.getLogger(name).setLevel(logging.CRITICAL)
-    with _handlers_put_back():
+    with _Requests() as requests:
         try:
             elastic_launch(launch, sys.executable)("-m", "minitrans.cli.worker", *words)
         except SignalException as request:
-            if isinstance(request.__context__, SignalException):
+            if requests.insisted:
                 raise KeyboardInterrupt from request
             return  # the workers were told too: they have saved and ended
         except ChildFailedError as error:
             raise UserError(_describe(error)) from error
 
 
-@contextlib.contextmanager
-def _handlers_put_back() -> Iterator[None]:
-    """torch's launcher leaves handlers that raise on any later signal."""
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    try:
-        yield
-    finally:
-        with contextlib.suppress(ValueError):  # outside the main thread none were put
-            for number, handler in before.items():
-                signal.signal(number, handler)
+class _Requests:
+    """Hands the first request to end to torch's launcher, and obeys a second Ctrl-C itself.
+
+    The launcher tells the workers and waits for them, 30 seconds for one that cannot hear (stopped, or in a
+    driver). So the second Ctrl-C kills them, and the wait is over. Outside the main thread, where Python
+    allows no handlers, it does nothing.
+    """
+
+    def __init__(self) -> None:
+        self.insisted = False
+        self._first: int | None = None
+        self._others = _children()
+        self._old: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> "_Requests":
+        if threading.current_thread() is threading.main_thread():
+            self._old = {number: signal.signal(number, self._request) for number in SIGNALS}
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self._old.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def _request(self, number: int, frame: FrameType | None) -> None:
+        if self._first is None:
+            self._first = number
+            raise SignalException("asked to end", sigval=signal.Signals(number))
+        if self._first == number == signal.SIGINT:
+            self.insisted = True
+            for worker in _children() - self._others:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(worker, signal.SIGKILL)  # with its loader processes
+
+
+def _children() -> set[int]:
+    """The processes that this one has started. Linux alone tells; elsewhere a worker sees its parent end."""
+    lists = Path("/proc/self/task").glob("*/children")
+    return {int(child) for children in lists for child in children.read_text().split()}
 
 
 def _describe(error: ChildFailedError) -> str:
