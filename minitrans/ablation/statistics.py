@@ -218,7 +218,7 @@ def sentence_counts(
     sacre = metrics[metric]()
     # sacreBLEU's paired test is made of these two methods; it tests one pair of models, here are n
     rows = np.array(sacre._extract_corpus_statistics(hypotheses, [references]), dtype=float)  # (L, X)
-    return SentenceCounts(rows, lambda total: float(sacre._compute_score_from_stats(total).score))
+    return SentenceCounts(rows, lambda total: float(sacre._compute_score_from_stats(list(total)).score))
 
 
 def _percent(total: Array) -> float:

@@ -28,7 +28,7 @@ from minitrans.data.plan import split
 from minitrans.data.stream import RunPlan
 from minitrans.data.tokenizer import UNKNOWN_ID
 from minitrans.model.attention import ScaledDotProductAttention
-from minitrans.model.transformer import Transformer
+from minitrans.model.encoder_decoder import EncoderDecoder
 
 TOLERANCE = 0.01
 """Largest part by which the polynomial may miss torch's count of another batch."""
@@ -47,9 +47,9 @@ class Shape:
     @classmethod
     def of(cls, batch: Batch) -> "Shape":
         """The shape of a batch as tensors."""
-        return cls(
-            *batch.src.shape, batch.tgt_out.size(1), int(batch.src_mask.sum()), batch.num_target_tokens
-        )
+        rows, src_length = batch.src.shape
+        real = int(batch.src_mask.sum()), batch.num_target_tokens
+        return cls(rows, src_length, batch.tgt_out.size(1), *real)
 
     @property
     def terms(self) -> tuple[int, ...]:
@@ -69,7 +69,7 @@ class Cost:
         return sum(c * term for c, term in zip(self.coefficients, shape.terms, strict=True))
 
 
-def count(model: Transformer, batch: Batch) -> int:
+def count(model: EncoderDecoder, batch: Batch) -> int:
     """Operations of one forward and backward pass over a batch, by torch's ``FlopCounterMode``.
 
     Attention is computed in its plain steps and an LSTM by its plain products for the purpose: torch's
@@ -143,7 +143,7 @@ _PROBES = (
 _OTHERS = (((7, 8), (5, 2), (1, 4)), ((9, 3), (9, 3)))
 
 
-def cost_of(model: Transformer) -> Cost:
+def cost_of(model: EncoderDecoder) -> Cost:
     """Find a model's cost as a function of shape.
 
     Parameters
@@ -178,7 +178,7 @@ def _probe(lengths: Sequence[tuple[int, int]]) -> Batch:
     return Batch(padded(src, end=True), padded(tgt, start=True), padded(tgt, end=True), (0,) * len(lengths))
 
 
-def training_flops(model: Transformer, run_plan: RunPlan, updates: int) -> int:
+def training_flops(model: EncoderDecoder, run_plan: RunPlan, updates: int) -> int:
     """Operations of the first ``updates`` updates of a run on one process, validation and search left out."""
     cost = cost_of(model)
     return sum(cost.of(shape) for shape in _shapes(run_plan, updates))

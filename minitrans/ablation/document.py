@@ -1,0 +1,223 @@
+"""A report as blocks of text, tables and pictures, and the two forms that it is written in: HTML, Markdown.
+
+The HTML needs nothing else, no network and no script, follows the reader's light or dark setting, and on a
+phone shows each row of a table as a list.
+"""
+
+import base64
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Note:
+    """A paragraph in small print: how to read what stands above it."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """A paragraph that must not be overlooked."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text under headings; the first column names the row."""
+
+    heads: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One picture drawn twice, for light and for dark pages; ``text`` says what it shows."""
+
+    light: bytes  # PNG
+    dark: bytes
+    text: str
+
+
+@dataclass(frozen=True)
+class Commands:
+    """Lines to type, each with what it does."""
+
+    lines: Sequence[tuple[str, str]]
+
+
+Block = Text | Note | Alarm | Table | Figure | Commands
+
+
+@dataclass(frozen=True)
+class Section:
+    """Blocks under a title."""
+
+    title: str
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True)
+class Document:
+    """A title, what it is about, its main sentence, and sections."""
+
+    title: str
+    about: str
+    answer: str
+    sections: Sequence[Section]
+
+
+# --------------------------------------------------------------------------------------
+# HTML
+# --------------------------------------------------------------------------------------
+
+
+def as_html(document: Document) -> str:
+    """The whole page."""
+    return "\n".join(
+        [
+            "<!DOCTYPE html>",
+            '<html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{html.escape(document.title)}</title>",
+            f"<style>{_STYLE}</style></head><body><main>",
+            f"<h1>{html.escape(document.title)}</h1>",
+            f"<p>{html.escape(document.about)}</p>" if document.about else "",
+            f'<p class="answer">{html.escape(document.answer)}</p>',
+            *(_html_section(section) for section in document.sections),
+            "</main></body></html>",
+            "",
+        ]
+    )
+
+
+def _html_section(section: Section) -> str:
+    blocks = "\n".join(_html_block(block) for block in section.blocks)
+    return f"<section><h2>{html.escape(section.title)}</h2>\n{blocks}</section>"
+
+
+def _html_block(block: Block) -> str:
+    match block:
+        case Text(text):
+            return f"<p>{html.escape(text)}</p>"
+        case Note(text):
+            return f'<p class="note">{html.escape(text)}</p>'
+        case Alarm(text):
+            return f'<p class="alarm">{html.escape(text)}</p>'
+        case Table(heads, rows):
+            return _html_table(heads, rows)
+        case Figure(light, dark, text):
+            return (
+                f'<picture><source media="(prefers-color-scheme: dark)" srcset="{_data_uri(dark)}">'
+                f'<img src="{_data_uri(light)}" alt="{html.escape(text)}"></picture>'
+            )
+        case Commands(lines):
+            items = "".join(
+                f"<dt>{html.escape(label)}</dt><dd><code>{html.escape(command)}</code></dd>"
+                for label, command in lines
+            )
+            return f"<dl>{items}</dl>"
+
+
+def _html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in heads)
+    body = "".join(f"<tr>{_html_row(heads, row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _html_row(heads: Sequence[str], row: Sequence[str]) -> str:
+    first, *others = row
+    cells = [
+        f'<td data-head="{html.escape(head)}">{html.escape(text)}</td>' if text else '<td class="empty"></td>'
+        for head, text in zip(heads[1:], others, strict=True)
+    ]
+    return f'<th scope="row">{html.escape(first)}</th>{"".join(cells)}'
+
+
+def _data_uri(png: bytes) -> str:
+    return f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"
+
+
+# --------------------------------------------------------------------------------------
+# Markdown
+# --------------------------------------------------------------------------------------
+
+
+def as_markdown(document: Document) -> str:
+    """The same without the pictures."""
+    blocks = [f"# {_plain(document.title)}", _plain(document.about), f"**{_plain(document.answer)}**"]
+    for section in document.sections:
+        written = [_markdown_block(block) for block in section.blocks if not isinstance(block, Figure)]
+        if written:
+            blocks += [f"## {_plain(section.title)}", *written]
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _markdown_block(block: Block) -> str:
+    match block:
+        case Text(text) | Note(text):
+            return _plain(text)
+        case Alarm(text):
+            return f"> **{_plain(text)}**"
+        case Table(heads, rows):
+            lines = [heads, ["---"] + ["---:"] * (len(heads) - 1), *rows]
+            return "\n".join(f"| {' | '.join(_cell(text) for text in line)} |" for line in lines)
+        case Commands(lines):
+            return "\n".join(f"- {_plain(label)}: `{command}`" for label, command in lines)
+        case Figure():
+            return ""
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown takes as it stands: a name such as ``d_k*2`` is no emphasis, ``<b>`` no tag."""
+    return "".join(f"\\{letter}" if letter in "\\`*_<>#" else letter for letter in text)
+
+
+def _cell(text: str) -> str:
+    return _plain(text).replace("|", "\\|")
+
+
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1c2430; --soft: #5b6675; --line: #d9dee5; --page: #fff;
+  --card: #f3f6fa; --mark: #1d5fa8; --alarm: #9a3412; --alarm-back: #fff1e6; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6eaf0; --soft: #9aa5b4; --line: #343c47;
+  --page: #14181d; --card: #1c2229; --mark: #7fb6f2; --alarm: #ffb98a; --alarm-back: #3a2313; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--page); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
+main { max-width: 66rem; margin: 0 auto; padding: 1rem; overflow-wrap: anywhere; }
+h1 { font-size: 1.6rem; line-height: 1.2; margin: .5rem 0; }
+h2 { font-size: 1.15rem; margin: 2.25rem 0 .5rem; }
+p { margin: .6rem 0; max-width: 46rem; }
+.answer { font-size: 1.1rem; background: var(--card); border-left: 4px solid var(--mark);
+  border-radius: 4px; padding: .8rem 1rem; }
+.alarm { color: var(--alarm); background: var(--alarm-back); border-left: 4px solid var(--alarm);
+  border-radius: 4px; padding: .5rem 1rem; }
+.note, dt { color: var(--soft); font-size: .875rem; }
+img { display: block; width: 100%; max-width: 36rem; height: auto; }
+table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; margin: .5rem 0; }
+th, td { padding: .35rem .9rem .35rem 0; text-align: right; border-bottom: 1px solid var(--line);
+  vertical-align: top; overflow-wrap: normal; }
+th:first-child { text-align: left; overflow-wrap: anywhere; }
+thead th { color: var(--soft); font-weight: 400; vertical-align: bottom; }
+tbody th { font-weight: 600; }
+dl { margin: .5rem 0; }
+dd { margin: 0 0 .5rem; }
+code { font-size: .8rem; background: var(--card); border-radius: 3px; padding: .1rem .3rem;
+  box-decoration-break: clone; -webkit-box-decoration-break: clone; }
+@media (max-width: 46rem) {
+  table, tbody { display: block; } thead { display: none; }
+  tr { display: block; border-bottom: 1px solid var(--line); padding: .5rem 0; }
+  tbody th { display: block; border: 0; padding: 0 0 .2rem; }
+  td { display: flex; justify-content: space-between; gap: 1rem; border: 0; padding: .1rem 0; }
+  td::before { content: attr(data-head); color: var(--soft); text-align: left; }
+  .empty { display: none; } }
+"""
