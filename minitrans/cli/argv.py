@@ -29,6 +29,9 @@ from minitrans.errors import UserError, nearest
 FIXED = ("model", "position", "attention", "tokenizer")
 """Sections that say what the tensors of a checkpoint mean."""
 
+LEADING = {"benchmark": "task"}
+"""A command to the key that its first word may be a value of: ``benchmark.py decode`` is ``task=decode``."""
+
 
 class Kind(Enum):
     """How the value of a key is read."""
@@ -170,6 +173,8 @@ def read(argv: Iterable[str], words: Words) -> CommandLine:
         A word that is no ``KEY=VALUE``, an unknown key or choice, a key that the checkpoint fixes.
     """
     rest = list(argv)
+    if words.command in LEADING and rest and rest[0].isidentifier():
+        rest[0] = f"{LEADING[words.command]}={rest[0]}"
     # -m may stand behind the values that it splits
     line = CommandLine(multirun=any(_FLAGS.get(word) == "multirun" for word in rest))
     while rest:

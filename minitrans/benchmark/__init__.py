@@ -1,0 +1,1 @@
+"""How fast this package trains and translates here, beside others on the same work."""

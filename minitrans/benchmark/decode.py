@@ -1,0 +1,341 @@
+"""``benchmark.py decode``: sentences a second of the real search, beside others on the same sources.
+
+A window is one pass over the sources, in batches of like lengths, the longest first. The clock holds padding,
+search and the tokens' way into Python lists; reading, tokenising and loading stand outside of it.
+
+Letters: B sentences of a batch, W hypotheses of each, S source length, D d_model, N vocabulary.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from minitrans import checkpoint
+from minitrans.benchmark.contest import Contestant, Spread, contestants, in_turn
+from minitrans.benchmark.machine import peak_gpu_memory_mb, peak_memory_mb
+from minitrans.benchmark.parts import Clock
+from minitrans.benchmark.peers.decoding import RivalDecoder, rival_decoders
+from minitrans.benchmark.profiling import Operation, traced
+from minitrans.benchmark.settings import BenchmarkConfig
+from minitrans.build import build_model
+from minitrans.config import Experiment, SearchConfig, construct
+from minitrans.data.batching import padded
+from minitrans.data.corpus import SOURCES
+from minitrans.data.tokenizer import PAD_ID, Tokenizers
+from minitrans.decoding.search import search
+from minitrans.errors import UserError
+from minitrans.model.encoder_decoder import EncoderDecoder
+from minitrans.model.masks import padding_mask
+
+OURS = "minitrans"
+TRACED_BATCHES = 2
+TORCH_TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+Batches = Sequence[Sequence[Sequence[int]]]  # batches of sentences of ids, without start and end
+Decode = Callable[[Sequence[Sequence[int]]], list[Sequence[int]]]  # a batch to its translations
+
+
+@dataclass(frozen=True)
+class Job:
+    """One contestant's work.
+
+    Attributes
+    ----------
+    experiment, vocab_sizes
+        What the model is made of, and the entries of both vocabularies.
+    checkpoint
+        Where its weights are (empty: random ones).
+    """
+
+    experiment: Experiment
+    vocab_sizes: tuple[int, int]
+    checkpoint: str
+    search: SearchConfig
+    dtype: str
+    batches: Batches
+    threads: int
+    on_gpu: bool
+    warm_up: float
+    profile: str
+    rival: RivalDecoder | None = None
+
+    def model(self) -> EncoderDecoder:
+        """The model, in evaluation mode, in float32."""
+        if self.checkpoint:
+            return checkpoint.load(self.checkpoint).model.eval()
+        return build_model(self.experiment, *self.vocab_sizes).eval()
+
+
+@dataclass(frozen=True)
+class Window:
+    """One pass over the sources."""
+
+    seconds: float
+    sentences: int
+    output_tokens: int  # end tokens not counted
+
+
+@dataclass(frozen=True)
+class LastWord:
+    """What a contestant tells of itself when it ends."""
+
+    peak_rss_mb: float
+    peak_gpu_mb: float
+    threads: int
+    shares: dict[str, float]
+    steps_per_output_token: float | None  # end tokens counted
+    operations: list[Operation]
+    trace: Path | None
+
+
+@dataclass(frozen=True)
+class DecodingResult:
+    """One contestant's figures with one beam and one type."""
+
+    name: str
+    dtype: str
+    beam_size: int
+    length: int | None
+    windows: tuple[Window, ...]
+    last: LastWord
+
+    @property
+    def sentences_per_s(self) -> Spread:
+        """Of each pass."""
+        return Spread(tuple(window.sentences / window.seconds for window in self.windows))
+
+    @property
+    def output_tokens_per_s(self) -> Spread:
+        """Of each pass."""
+        return Spread(tuple(window.output_tokens / window.seconds for window in self.windows))
+
+    def row(self) -> dict[str, Any]:
+        """The JSON line."""
+        speed = self.sentences_per_s
+        return {
+            "benchmark": "decode",
+            "name": self.name,
+            "beam_size": self.beam_size,
+            "dtype": self.dtype,
+            "length": self.length,
+            "sentences_per_s": speed.median,
+            "output_tokens_per_s": self.output_tokens_per_s.median,
+            "spread": speed.spread,
+            "windows": list(speed.values),
+            "sentences": self.windows[0].sentences,
+            "output_tokens": self.windows[0].output_tokens,
+            "steps_per_output_token": self.last.steps_per_output_token,
+            "peak_rss_mb": self.last.peak_rss_mb,
+            "peak_gpu_mb": self.last.peak_gpu_mb,
+            "threads": self.last.threads,
+            "shares": self.last.shares,
+        }
+
+
+def measure_decoding(config: BenchmarkConfig, typed: Mapping[str, Any]) -> Iterator[list[DecodingResult]]:
+    """For each beam, the others' results where asked for and then ours, one for each type.
+
+    Parameters
+    ----------
+    config
+        The configuration.
+    typed
+        What the user typed of it: with a checkpoint, its own data set is taken where none was typed.
+
+    Raises
+    ------
+    UserError
+        Nothing to translate, a checkpoint that cannot be read, search settings without meaning.
+    """
+    own = _job(config, typed)
+    types = list(TORCH_TYPES) if config.trainer.precision == "auto" else [config.trainer.precision]
+    if unfit := [dtype for dtype in types if dtype not in TORCH_TYPES]:
+        raise UserError(f"trainer.precision={unfit[0]} cannot be measured by decode; use fp32, bf16 or auto")
+    for beam_size in config.decode.beam_sizes:
+        settings = search_settings(config, beam_size)
+        base = dataclasses.replace(own, search=settings)
+        jobs = {
+            (rival.name, rival.dtype): dataclasses.replace(base, rival=rival, dtype=rival.dtype, profile="")
+            for rival in (rival_decoders(types) if config.peers else [])
+        }
+        jobs |= {(OURS, dtype): dataclasses.replace(base, dtype=dtype) for dtype in types}
+        made = (Contestant(f"{name} {dtype}", _decode, job) for (name, dtype), job in jobs.items())
+        with contestants(made) as started:
+            windows = in_turn(started, True, config.windows)
+            last = {contestant.name: contestant.finish() for contestant in started}
+        yield [
+            DecodingResult(
+                name,
+                dtype,
+                beam_size,
+                config.decode.length,
+                tuple(windows[f"{name} {dtype}"]),
+                last[f"{name} {dtype}"],
+            )
+            for name, dtype in jobs
+        ]
+
+
+def search_settings(config: BenchmarkConfig, beam_size: int) -> SearchConfig:
+    """The configured search with another beam, its lengths forced where wanted."""
+    own = config.search
+    settings = own.greedy() if beam_size == 1 else dataclasses.replace(own, beam_size=beam_size)
+    length = config.decode.length
+    if length is None:
+        return settings
+    return dataclasses.replace(
+        settings, min_length=length, max_length=length, min_length_ratio=0.0, max_length_ratio=1.0
+    )
+
+
+def _job(config: BenchmarkConfig, typed: Mapping[str, Any]) -> Job:
+    experiment: Experiment = config
+    tokenizers = None
+    if config.checkpoint:
+        loaded = checkpoint.load(config.checkpoint)
+        experiment, tokenizers = loaded.experiment, loaded.tokenizers
+    data_typed = any(key.split(".")[0] == "data" for key in typed)
+    source = construct(SOURCES, config.data if data_typed else experiment.data, {}, "data")
+    if tokenizers is None:
+        tokenizers = Tokenizers.train(source.load("train"), config.tokenizer)
+    texts = source.load(config.decode.split).src[: config.decode.sentences]
+    rows = [row for row in tokenizers.src.encode(texts) if row]
+    if not rows:
+        raise UserError(f"the split {config.decode.split} has no source that is not blank; choose another")
+    return Job(
+        experiment=Experiment(
+            **{f.name: getattr(experiment, f.name) for f in dataclasses.fields(Experiment)}
+        ),
+        vocab_sizes=(tokenizers.src.vocab_size, tokenizers.tgt.vocab_size),
+        checkpoint=config.checkpoint,
+        search=config.search,
+        dtype="fp32",
+        batches=_batches(rows, config.decode.batch_sentences),
+        threads=config.threads,
+        on_gpu=config.trainer.accelerator != "cpu" and torch.cuda.is_available(),
+        warm_up=config.warm_up,
+        profile=config.profile,
+    )
+
+
+def _batches(rows: Sequence[Sequence[int]], size: int) -> Batches:
+    """The rows in batches of so many, the longest first."""
+    order = np.argsort([-len(row) for row in rows], kind="stable")
+    return [[rows[i] for i in order[start : start + size]] for start in range(0, len(rows), size)]
+
+
+# --------------------------------------------------------------------------------------
+# In the process of a contestant
+# --------------------------------------------------------------------------------------
+
+
+def _decode(channel: Connection, job: Job) -> None:
+    """Warm up, make a pass for each order, then (ours) look where the time goes."""
+    if job.threads:
+        torch.set_num_threads(job.threads)
+    if job.rival is None:
+        model = _on_its_device(job)
+        decode: Decode = _searching(model, job.search)
+    else:
+        decode = job.rival.build(job.model(), job.search, torch.get_num_threads())
+    start, passed = time.perf_counter(), 0
+    while passed == 0 or time.perf_counter() - start < job.warm_up:
+        decode(job.batches[passed % len(job.batches)])
+        passed += 1
+    channel.send(None)
+    while channel.recv() is not None:
+        channel.send(_pass(decode, job.batches))
+    memory = peak_memory_mb(), peak_gpu_memory_mb()
+    looked = _look(model, job) if job.rival is None else ({}, None, [], None)
+    channel.send(LastWord(*memory, torch.get_num_threads(), *looked))
+
+
+def _on_its_device(job: Job) -> EncoderDecoder:
+    return job.model().to("cuda" if job.on_gpu else "cpu", TORCH_TYPES[job.dtype])
+
+
+def _pass(decode: Decode, batches: Batches) -> Window:
+    start = time.perf_counter()
+    outputs = [tokens for batch in batches for tokens in decode(batch)]
+    return Window(time.perf_counter() - start, len(outputs), sum(len(tokens) for tokens in outputs))
+
+
+def _searching(model: "EncoderDecoder | Watched", settings: SearchConfig) -> Decode:
+    """Our search on one batch."""
+    device = model.device if isinstance(model, Watched) else next(model.parameters()).device
+
+    def decode(batch: Sequence[Sequence[int]]) -> list[Sequence[int]]:
+        src = padded(batch, end=True).to(device)  # (B, S)
+        return [found.tokens for found in search(model, src, padding_mask(src, PAD_ID), settings)]
+
+    return decode
+
+
+class Watched:
+    """A model whose calls tell a clock which part of the search is under way; the rest is bookkeeping."""
+
+    def __init__(self, model: EncoderDecoder) -> None:
+        self.model, self.clock = model, Clock()
+        self.sentence_steps = 0  # steps, each times the sentences that are still searched
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.model.parameters()).device
+
+    @property
+    def tgt_limit(self) -> int | None:
+        """The model's."""
+        return self.model.tgt_limit
+
+    def encode(self, src: Tensor, src_mask: Tensor) -> Tensor:
+        """(B, S), (B, 1, S) -> (B, S, D)."""
+        with self.clock.part("encoder"):
+            return self.model.encode(src, src_mask)
+
+    def start_cache(self, memory: Tensor, src_mask: Tensor) -> Any:
+        """(B, S, D), (B, 1, S) -> the cache."""
+        with self.clock.part("encoder"):
+            return self.model.start_cache(memory, src_mask)
+
+    def step(self, tgt: Tensor, cache: Any) -> tuple[Tensor, Any]:
+        """(B*W, 1) -> (B*W, 1, D)."""
+        self.sentence_steps += len(cache.src_mask)
+        with self.clock.part("decoder"):
+            return self.model.step(tgt, cache)
+
+    def attending_step(self, tgt: Tensor, cache: Any) -> tuple[Tensor, Tensor, Any]:
+        """(B*W, 1) -> (B*W, 1, D), (B*W, 1, S)."""
+        self.sentence_steps += len(cache.src_mask)
+        with self.clock.part("decoder"):
+            return self.model.attending_step(tgt, cache)
+
+    def logits(self, states: Tensor) -> Tensor:
+        """(B*W, 1, D) -> (B*W, 1, N)."""
+        with self.clock.part("softmax"):
+            return self.model.logits(states)
+
+
+def _look(model: EncoderDecoder, job: Job) -> tuple[dict[str, float], float, list[Operation], Path | None]:
+    """Shares of the parts and steps an output token, of one more pass; the trace of a few batches."""
+    watched = Watched(model)
+    window = _pass(_searching(watched, job.search), job.batches)
+    named = {
+        "bookkeeping" if name == "other" else name: part for name, part in watched.clock.shares().items()
+    }
+    steps = watched.sentence_steps / (window.output_tokens + window.sentences)
+    if not job.profile:
+        return named, steps, [], None
+    few = job.batches[:TRACED_BATCHES]
+    decode = _searching(model, job.search)
+    with traced(Path(job.profile), f"decode-beam{job.search.beam_size}-{job.dtype}", len(few)) as trace:
+        _pass(decode, few)
+    return named, steps, trace.operations, trace.path

@@ -1,0 +1,98 @@
+"""What a person reads of a benchmark: tables. The same figures as JSON lines are for programs."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Column, Table
+
+from minitrans.benchmark.contest import Spread
+from minitrans.benchmark.decode import OURS, DecodingResult
+from minitrans.benchmark.profiling import Operation
+from minitrans.benchmark.train import TrainingResult
+
+
+def json_line(row: Mapping[str, Any]) -> str:
+    """One line for programs: numbers to six digits."""
+    return json.dumps(_rounded(row))
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, Mapping):
+        return {key: _rounded(item) for key, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _right(*names: str) -> list[Column]:
+    return [Column(name, justify="right") for name in names]
+
+
+def training_table(results: Sequence[TrainingResult]) -> Table:
+    """A row for each contestant, ours last."""
+    table = Table(
+        "",
+        "type",
+        *_right("target tokens/s", "ratio", "padding", "GFLOP/s", "of peak", "memory MB", "parameters"),
+    )
+    ours = results[-1].target_tokens_per_s
+    for result in results:
+        row = result.row()
+        ratio = f"{ours.over(result.target_tokens_per_s).median:.2f}" if result is not results[-1] else ""
+        table.add_row(
+            result.name,
+            result.dtype,
+            str(result.target_tokens_per_s),
+            ratio,
+            f"{row['padding_fraction']:.1%}",
+            f"{result.flops_per_s / 1e9:,.1f}",
+            f"{row['mfu']:.1%}",
+            f"{result.last.peak_rss_mb:,.0f}",
+            f"{result.last.parameters:,}",
+        )
+    return table
+
+
+def decoding_table(results: Sequence[DecodingResult]) -> Table:
+    """A row for each contestant of one beam, ours last, each beside our fastest."""
+    beam_size = results[-1].beam_size
+    table = Table(
+        "greedy" if beam_size == 1 else f"beam {beam_size}",
+        "type",
+        *_right("sentences/s", "ratio", "output tokens/s", "steps a token", "memory MB"),
+    )
+    ours = max((r for r in results if r.name == OURS), key=lambda r: r.sentences_per_s.median)
+    for result in results:
+        steps = result.last.steps_per_output_token
+        table.add_row(
+            result.name,
+            result.dtype,
+            str(result.sentences_per_s),
+            f"{ours.sentences_per_s.over(result.sentences_per_s).median:.2f}",
+            f"{result.output_tokens_per_s.median:,.0f}",
+            "" if steps is None else f"{steps:.2f}",
+            f"{result.last.peak_rss_mb:,.0f}",
+        )
+    return table
+
+
+def shares_table(title: str, shares: Mapping[str, float]) -> Table:
+    """Where the time goes."""
+    table = Table(title, *_right("share"))
+    for name, share in shares.items():
+        table.add_row(name, f"{share:.1%}")
+    return table
+
+
+def operations_table(operations: Sequence[Operation]) -> Table:
+    """The dearest operations of a trace."""
+    table = Table("operation", *_right("share", "ms a step", "calls a step"))
+    for one in operations:
+        table.add_row(one.name, f"{one.share:.1%}", f"{one.milliseconds:,.2f}", f"{one.calls:,.1f}")
+    return table
+
+
+def ratios(ours: Spread, theirs: Mapping[str, Spread]) -> dict[str, float]:
+    """How many times as fast as each other one we are, the median over the turns."""
+    return {name: ours.over(spread).median for name, spread in theirs.items()}

@@ -1,0 +1,319 @@
+"""``benchmark.py train``: target tokens a second of the real training, beside others on the same batches.
+
+What is timed is :func:`minitrans.training.fit.fit` itself, with everything that it does between updates but
+validating and saving. It is watched through the one thing of ours that it asks once an update, the schedule.
+"""
+
+import dataclasses
+import itertools
+import tempfile
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from minitrans.analysis.flops import Cost, cost_of
+from minitrans.benchmark.contest import Contestant, Spread, contestants, in_turn
+from minitrans.benchmark.counts import Counts
+from minitrans.benchmark.machine import peak_flops, peak_gpu_memory_mb, peak_memory_mb, synchronize
+from minitrans.benchmark.parts import Clock, Timed, timed
+from minitrans.benchmark.peers.loop import rival_loop
+from minitrans.benchmark.peers.training import Rival, rivals
+from minitrans.benchmark.profiling import Operation, traced
+from minitrans.benchmark.settings import BenchmarkConfig
+from minitrans.config import TrainConfig
+from minitrans.data import stream
+from minitrans.data.plan import split
+from minitrans.data.stream import RunPlan
+from minitrans.errors import UserError
+from minitrans.model.attention import MultiHeadAttention
+from minitrans.model.embeddings import TokenEmbedding
+from minitrans.model.encoder_decoder import EncoderDecoder
+from minitrans.model.feedforward import FeedForward, GatedFeedForward
+from minitrans.model.layers import Residual
+from minitrans.model.positions import POSITIONS
+from minitrans.run import RunFolder, open_or_create
+from minitrans.training import precision
+from minitrans.training.fit import fit
+from minitrans.training.module import TranslationModule
+from minitrans.training.prepare import Material, prepare
+from minitrans.training.schedule import Schedule
+
+OURS = "minitrans"
+SPLIT_UPDATES = 10
+TRACED_UPDATES = 5
+FEWEST_WARM_UP_UPDATES = 3
+
+# A script is a generator that says what is measured: each ``yield`` lets one update be made.
+Script = Generator[None, None, None]
+
+PARTS = [
+    Timed(stream, "split", "data"),
+    Timed(stream, "collate", "data"),
+    Timed(TokenEmbedding, "forward", "embedding"),
+    *(Timed(kind, "add", "embedding") for kind in POSITIONS.values() if "add" in vars(kind)),
+    Timed(MultiHeadAttention, "project_query", "attention"),
+    Timed(MultiHeadAttention, "project_key_value", "attention"),
+    Timed(MultiHeadAttention, "attend", "attention"),
+    Timed(FeedForward, "forward", "feed-forward"),
+    Timed(GatedFeedForward, "forward", "feed-forward"),
+    Timed(Residual, "open", "norms and residuals"),
+    Timed(Residual, "close", "norms and residuals"),
+    Timed(EncoderDecoder, "nll", "softmax and loss"),
+    Timed(TranslationModule, "manual_backward", "backward"),
+    Timed(TranslationModule, "training_step", "optimizer"),
+    Timed(TranslationModule, "losses", "other"),
+]
+"""A training step's parts. "optimizer" is the rest of the step: zeroing, clipping, the update."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """What one window came to."""
+
+    seconds: float
+    counts: Counts
+
+    @property
+    def target_tokens_per_s(self) -> float:
+        """Real target tokens, end tokens counted."""
+        return self.counts.tgt_tokens / self.seconds
+
+
+@dataclass(frozen=True)
+class LastWord:
+    """What a contestant tells of itself when it ends."""
+
+    peak_rss_mb: float
+    peak_gpu_mb: float
+    parameters: int
+    useful_flops: int  # of all windows
+    peak_flops: float  # a second, of products of the same type with the same threads
+    threads: int
+    shares: dict[str, float]
+    operations: list[Operation]
+    trace: Path | None
+
+
+@dataclass(frozen=True)
+class Job:
+    """One contestant's training: the experiment, and how it is measured."""
+
+    config: TrainConfig
+    dtype: str
+    warm_up: float
+    profile: str
+    rival: Rival | None = None
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """One contestant's figures."""
+
+    name: str
+    dtype: str
+    windows: tuple[Window, ...]
+    last: LastWord
+
+    @property
+    def target_tokens_per_s(self) -> Spread:
+        """Of each window."""
+        return Spread(tuple(window.target_tokens_per_s for window in self.windows))
+
+    @property
+    def counts(self) -> Counts:
+        """Of all windows."""
+        return sum((window.counts for window in self.windows), Counts())
+
+    @property
+    def flops_per_s(self) -> float:
+        """Useful operations a second, over all windows."""
+        seconds = sum(window.seconds for window in self.windows)
+        return self.last.useful_flops / seconds
+
+    def row(self) -> dict[str, Any]:
+        """The JSON line."""
+        speed, counts = self.target_tokens_per_s, self.counts
+        seconds = sum(window.seconds for window in self.windows)
+        return {
+            "benchmark": "train",
+            "name": self.name,
+            "target_tokens_per_s": speed.median,
+            "spread": speed.spread,
+            "windows": list(speed.values),
+            "updates_per_s": counts.updates / seconds,
+            "target_tokens_per_update": counts.tgt_tokens / counts.updates,
+            "padding_fraction": counts.padding_fraction,
+            "mfu": self.flops_per_s / self.last.peak_flops,
+            "flops_per_s": self.flops_per_s,
+            "peak_flops_per_s": self.last.peak_flops,
+            "peak_rss_mb": self.last.peak_rss_mb,
+            "peak_gpu_mb": self.last.peak_gpu_mb,
+            "parameters": self.last.parameters,
+            "threads": self.last.threads,
+            "dtype": self.dtype,
+            "shares": self.last.shares,
+        }
+
+
+def measure_training(config: BenchmarkConfig) -> list[TrainingResult]:
+    """Measure this experiment's training, and where asked for the others'; ours is the last result.
+
+    Raises
+    ------
+    UserError
+        What a training with these words would refuse; several processes.
+    """
+    run = config.training_run()
+    if run.trainer.devices > 1:
+        raise UserError(
+            f"trainer.devices={run.trainer.devices}: train is measured in one process; "
+            f"type benchmark.py scaling scaling.processes=[1,{run.trainer.devices}]"
+        )
+    own = Job(run, dtype_of(run), config.warm_up, config.profile)
+    jobs = {OURS: own, **(_rivals_jobs(own) if config.peers else {})}
+    with contestants(Contestant(name, _train, job) for name, job in jobs.items()) as started:
+        windows = in_turn(started, config.seconds, config.windows)
+        last = {contestant.name: contestant.finish() for contestant in started}
+    results = [
+        TrainingResult(name, job.dtype, tuple(windows[name]), last[name]) for name, job in jobs.items()
+    ]
+    return [*results[1:], results[0]]
+
+
+def dtype_of(run: TrainConfig) -> str:
+    """The type of a training's activations: ``fp32``, ``bf16`` or ``fp64``."""
+    word, _ = precision.choose(run.trainer.precision, run.trainer.accelerator)
+    return "bf16" if word == "bf16-mixed" else "fp64" if run.trainer.precision == "fp64" else "fp32"
+
+
+def _rivals_jobs(own: Job) -> dict[str, Job]:
+    """Each rival in each type that is a fair match: ours, and where ours is the faster of two, both."""
+    types = dict.fromkeys([own.dtype, "fp32"])
+    return {
+        f"{rival.name} {dtype}": dataclasses.replace(own, rival=rival, dtype=dtype, profile="")
+        for rival in rivals()
+        for dtype in (types if own.config.trainer.precision == "auto" else [own.dtype])
+    }
+
+
+# --------------------------------------------------------------------------------------
+# In the process of a contestant
+# --------------------------------------------------------------------------------------
+
+
+class _ScriptOverError(Exception):
+    """The script is over, and with it the training."""
+
+
+class _WatchedSchedule:
+    """A schedule that lets the script know whenever an update has been made."""
+
+    def __init__(self, schedule: Schedule, script: Script) -> None:
+        self.lr, self.schedule, self.script = schedule.lr, schedule, script
+
+    def rate(self, update: int) -> float:
+        """The rate of an update, which is asked for when it begins."""
+        try:
+            next(self.script)
+        except StopIteration:
+            raise _ScriptOverError from None
+        return self.schedule.rate(update)
+
+
+def _train(channel: Connection, job: Job) -> None:
+    """Make updates until the script is over."""
+    if job.config.threads:
+        torch.set_num_threads(job.config.threads)
+    material = prepare(job.config)
+    script = _script(channel, job, material, cost_of(material.model))
+    if job.rival is not None:
+        rival_loop(job.rival, job.config, job.dtype, material, script)
+        return
+    watched = dataclasses.replace(material, schedule=_WatchedSchedule(material.schedule, script))
+    with tempfile.TemporaryDirectory(prefix="minitrans-benchmark-") as folder:
+        try:
+            fit(job.config, open_or_create(RunFolder.of(folder)), watched, None)
+        except _ScriptOverError:
+            return
+
+
+def _script(channel: Connection, job: Job, material: Material, cost: Cost) -> Script:
+    """Warm up, then a window for each order, then (ours) the split and the trace."""
+    updates = _counted(material.run_plan)
+    device = next(material.model.parameters()).device
+    yield from _warm_up(job.warm_up, updates)
+    channel.send(None)
+    counts = Counts()
+    while (seconds := channel.recv()) is not None:
+        window = yield from _window(seconds, updates)
+        counts += window.counts
+        channel.send(window)
+    memory = peak_memory_mb(), peak_gpu_memory_mb()  # before the trace takes some
+    shares: dict[str, float] = {}
+    operations: list[Operation] = []
+    path = None
+    if job.rival is None:
+        shares = yield from _shares()
+        if job.profile:
+            with traced(Path(job.profile), "train", TRACED_UPDATES) as trace:
+                yield from itertools.repeat(None, TRACED_UPDATES)
+            operations, path = trace.operations, trace.path
+    channel.send(
+        LastWord(
+            *memory,
+            parameters=sum(parameter.numel() for parameter in material.model.parameters()),
+            useful_flops=counts.useful_flops(cost),
+            peak_flops=peak_flops(device, getattr(torch, _TORCH_TYPES[job.dtype])),
+            threads=torch.get_num_threads(),
+            shares=shares,
+            operations=operations,
+            trace=path,
+        )
+    )
+
+
+_TORCH_TYPES = {"fp32": "float32", "bf16": "bfloat16", "fp64": "float64"}
+
+
+def _counted(run_plan: RunPlan) -> Iterator[Counts]:
+    """What the updates of a run in one process come to, in their order."""
+    lengths, accumulate = run_plan.encoded.lengths, run_plan.size.accumulate
+    for _, _, _, update in run_plan.updates(0):
+        (parts,) = split(update, lengths, 1, accumulate)
+        yield Counts.of(lengths, [part.rows for part in parts if part.weight])
+
+
+def _warm_up(seconds: float, updates: Iterator[Counts]) -> Script:
+    start, made = time.perf_counter(), 0
+    while made < FEWEST_WARM_UP_UPDATES or time.perf_counter() - start < seconds:
+        yield
+        next(updates)
+        made += 1
+
+
+def _window(seconds: float, updates: Iterator[Counts]) -> Generator[None, None, Window]:
+    """Updates for so many seconds, the last one whole."""
+    synchronize()
+    start, counts = time.perf_counter(), Counts()
+    while True:
+        yield
+        counts += next(updates)
+        synchronize()
+        passed = time.perf_counter() - start
+        if passed >= seconds:
+            return Window(passed, counts)
+
+
+def _shares() -> Generator[None, None, dict[str, float]]:
+    """The parts of a few updates."""
+    clock = Clock()
+    with timed(clock, PARTS):
+        yield  # the update under way was begun unwatched
+        clock.reset()
+        yield from itertools.repeat(None, SPLIT_UPDATES)
+        return clock.shares()

@@ -1,0 +1,107 @@
+"""``scripts/benchmark.py``: how fast training, translating, starting and preparing are here.
+
+Tables for people, then JSON lines for programs: the last line printed is always one of them.
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from minitrans.benchmark.settings import BenchmarkConfig
+from minitrans.cli.argv import FIXED
+from minitrans.cli.compose import Composed
+from minitrans.cli.main import run_main
+from minitrans.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+WIDTH = 120  # of tables that go into a file
+
+# Prints the tables of one task, and returns its JSON lines.
+Task = Callable[[Composed[BenchmarkConfig], "Console"], list[dict[str, Any]]]
+
+
+def main() -> int:
+    """Measure; returns the exit status."""
+    return run_main(benchmark, "benchmark", BenchmarkConfig)
+
+
+def benchmark(composed: Composed[BenchmarkConfig]) -> None:
+    """Measure one task."""
+    # torch takes seconds to import: --help and a mistyped key should not wait for it
+    import dataclasses
+
+    from rich.console import Console
+
+    from minitrans.benchmark.machine import describe
+    from minitrans.benchmark.report import json_line
+
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    machine = describe()
+    console.print(str(machine), highlight=False, soft_wrap=True)
+    rows = TASKS[composed.config.task](composed, console)
+    for row in [{"benchmark": "machine", **dataclasses.asdict(machine)}, *rows]:
+        print(json_line(row), flush=True)
+
+
+def _train(composed: Composed[BenchmarkConfig], console: "Console") -> list[dict[str, Any]]:
+    from minitrans.benchmark.peers.training import absent
+    from minitrans.benchmark.report import operations_table, ratios, shares_table, training_table
+    from minitrans.benchmark.train import measure_training
+
+    config = composed.config
+    if config.peers:
+        for sentence in absent():
+            console.print(sentence, highlight=False, soft_wrap=True)
+    results = measure_training(config)
+    *others, ours = results
+    console.print(training_table(results))
+    console.print(shares_table("part of an update", ours.last.shares))
+    if ours.last.operations:
+        console.print(operations_table(ours.last.operations))
+        console.print(f"trace: {ours.last.trace}", highlight=False, soft_wrap=True)
+    theirs = {other.name: other.target_tokens_per_s for other in others}
+    return [
+        *(other.row() for other in others),
+        {**ours.row(), "ratios": ratios(ours.target_tokens_per_s, theirs)},
+    ]
+
+
+def _decode(composed: Composed[BenchmarkConfig], console: "Console") -> list[dict[str, Any]]:
+    from minitrans.benchmark.decode import OURS, measure_decoding
+    from minitrans.benchmark.peers.decoding import absent
+    from minitrans.benchmark.report import decoding_table, operations_table, ratios, shares_table
+
+    config = composed.config
+    _refuse_model_keys(composed)
+    if config.peers:
+        for sentence in absent():
+            console.print(sentence, highlight=False, soft_wrap=True)
+    rows = []
+    for results in measure_decoding(config, composed.typed):
+        ours = [result for result in results if result.name == OURS]
+        theirs = {f"{r.name} {r.dtype}": r.sentences_per_s for r in results if r.name != OURS}
+        console.print(decoding_table(results))
+        for result in ours:
+            console.print(
+                shares_table(f"part of a pass, beam {result.beam_size}, {result.dtype}", result.last.shares)
+            )
+            if result.last.operations:
+                console.print(operations_table(result.last.operations))
+                console.print(f"trace: {result.last.trace}", highlight=False, soft_wrap=True)
+        rows += [result.row() for result in results if result.name != OURS]
+        rows += [{**result.row(), "ratios": ratios(result.sentences_per_s, theirs)} for result in ours]
+    return rows
+
+
+def _refuse_model_keys(composed: Composed[BenchmarkConfig]) -> None:
+    """A checkpoint fixes its model: one that is typed beside it would be left out in silence."""
+    if not composed.config.checkpoint:
+        return
+    for key in composed.typed:
+        if key.split(".")[0] in (*FIXED, "experiment"):
+            raise UserError(f"{key} cannot stand beside checkpoint=, which fixes it; leave one of them out")
+
+
+TASKS: Mapping[str, Task] = {"train": _train, "decode": _decode}

@@ -1,0 +1,76 @@
+"""The command ``benchmark``: its words, its last line, its sentences."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from minitrans.benchmark.settings import BenchmarkConfig
+from minitrans.cli.argv import Words, read
+from minitrans.cli.benchmark import benchmark
+from minitrans.cli.main import run_main
+from tests.benchmark.small import WORDS
+
+BENCHMARK = Words.of("benchmark", BenchmarkConfig)
+
+
+def run(*words: str) -> int:
+    return run_main(benchmark, "benchmark", BenchmarkConfig, [*words])
+
+
+def test_the_first_word_may_be_the_task_alone() -> None:
+    assert read(["decode", "seconds=3"], BENCHMARK).values == {"task": "'decode'", "seconds": "3"}
+    assert read(["task=decode"], BENCHMARK).values == {"task": "'decode'"}
+    assert read([], BENCHMARK).values == {}
+
+
+def test_the_last_line_of_train_is_the_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("train", *WORDS) == 0
+    *_, machine, last = capsys.readouterr().out.splitlines()
+    row = json.loads(last)
+    kinds = {
+        "target_tokens_per_s": float,
+        "padding_fraction": float,
+        "mfu": float,
+        "peak_rss_mb": float,
+        "threads": int,
+        "dtype": str,
+    }
+    assert {key: type(row[key]) for key in kinds} == kinds
+    assert json.loads(machine)["benchmark"] == "machine"
+
+
+def test_the_last_line_of_decode_is_the_figures_of_the_widest_beam(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run("decode", *WORDS, "decode.sentences=4", "decode.length=3", "decode.beam_sizes=[1,2]") == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    assert [line.get("beam_size") for line in lines] == [None, 1, 2]
+    for key in ("sentences_per_s", "output_tokens_per_s", "peak_rss_mb", "steps_per_output_token"):
+        assert isinstance(lines[-1][key], float)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["decod"], 'error: the configuration: task cannot be "decod"; did you mean "decode"?\n'),
+        (["train", "run_dir=x"], "error: run_dir is a key of train, not of benchmark; leave it out\n"),
+        (["train", "seconds=0"], "error: the configuration: seconds is 0.0, but must be above 0\n"),
+        (
+            ["decode", "checkpoint=runs/x", "model=tiny"],
+            "error: model cannot stand beside checkpoint=, which fixes it; leave one of them out\n",
+        ),
+        (
+            ["decode", "checkpoint=nowhere"],
+            f"error: the checkpoint {Path.cwd() / 'nowhere'} does not exist; "
+            "give a .ckpt file or a run folder\n",
+        ),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    words: list[str], sentence: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["benchmark.py"])
+    assert run(*words) == 2
+    assert capsys.readouterr().err == sentence
