@@ -604,10 +604,10 @@ def check(config: Experiment) -> None:
 
 
 def check_model(config: Experiment) -> None:
-    """Refuse what the architecture does not read: a setting that does nothing would be believed to do some.
+    """Refuse settings that the architecture does not read: they would be believed to do something.
 
-    A key of ``model`` that only others read must stand at its default, and ``position`` must be what the
-    architecture can use: an lstm counts by itself, and only attention to itself can turn queries and keys.
+    A key of ``model`` that only others read must stand at its default, and ``position`` must be something that
+    the architecture can use: an lstm needs none, and only self-attention has queries and keys to turn.
 
     Raises
     ------

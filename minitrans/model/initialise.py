@@ -11,6 +11,7 @@ from torch import nn
 
 from minitrans.model.embeddings import TokenEmbedding
 from minitrans.model.positions import LearnedPositions
+from minitrans.model.recurrent import LSTMCell
 
 
 def initialise(model: nn.Module, seed: int) -> None:
@@ -18,6 +19,7 @@ def initialise(model: nn.Module, seed: int) -> None:
 
     Matrices: uniform with variance 2 / (fan_in + fan_out) (Glorot and Bengio 2010, equation 16).
     Embeddings and learned positions: normal with variance 1 / d_model. Biases: 0. Gains of norms: 1.
+    Biases of an LSTM's forget gates: 1, so that it begins by remembering (Jozefowicz et al. 2015).
 
     A tied parameter is filled once, under its first name.
     """
@@ -36,6 +38,8 @@ def _fill(parameter: nn.Parameter, module: nn.Module, name: str, generator: torc
         nn.init.normal_(values, std=parameter.size(-1) ** -0.5, generator=generator)
     elif parameter.dim() == 1:
         values.fill_(0.0 if name.startswith("bias") else 1.0)
+        if isinstance(module, LSTMCell | nn.LSTM) and name in ("bias", "bias_ih_l0"):
+            values.chunk(4)[1].fill_(1.0)
     else:
         nn.init.xavier_uniform_(values, generator=generator)
     with torch.no_grad():

@@ -12,6 +12,13 @@ _PARTS = {
     "self_attention": "self-attention",
     "cross_attention": "cross-attention",
     "feed_forward": "feed-forward",
+    "rightwards": "recurrence",
+    "leftwards": "recurrence",
+    "cells": "recurrence",
+    "convolution": "convolutions",
+    "w_query": "cross-attention",
+    "w_key": "cross-attention",
+    "w_context": "cross-attention",
     "norm": "norms",
     "final_norm": "norms",
 }
@@ -26,8 +33,8 @@ class ParameterRow:
     side
         ``encoder``, ``decoder``, ``shared`` (tied across both), or ``output``.
     part
-        ``self-attention``, ``cross-attention``, ``feed-forward``, ``norms``, ``embeddings``,
-        ``positions``, or ``other``.
+        ``self-attention``, ``cross-attention``, ``feed-forward``, ``recurrence``, ``convolutions``,
+        ``norms``, ``embeddings``, ``positions``, or ``other``.
     count
         Numbers that are trained.
     share

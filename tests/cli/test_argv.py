@@ -135,10 +135,14 @@ def test_overrides_can_be_understood_again() -> None:
         ("qqqq=1", 'train has no key "qqqq"; --help lists the keys'),
         ("=1", 'train has no key ""; --help lists the keys'),
         ("position=lerned", 'position cannot be "lerned"; did you mean "learned"?'),
-        ("model=", 'model cannot be ""; choose one of "base", "big", "small", "tiny"'),
+        (
+            "model=",
+            'model cannot be ""; choose one of "base", "big", "small", "tiny", "tiny_conv", "tiny_lstm"',
+        ),
         (
             "model=../model/tiny",
-            'model cannot be "../model/tiny"; choose one of "base", "big", "small", "tiny"',
+            'model cannot be "../model/tiny"; '
+            'choose one of "base", "big", "small", "tiny", "tiny_conv", "tiny_lstm"',
         ),
         ("+model.d_model=3", "+model.d_model: every key of train is there already; type model.d_model=3"),
         ("+model.d_modle=3", 'train has no key "+model.d_modle"; did you mean "model.d_model"?'),

@@ -14,7 +14,10 @@ from minitrans.config import Experiment, FeedForwardConfig, ModelConfig, Tokeniz
 from minitrans.data.batching import Batch
 from minitrans.errors import UserError
 from minitrans.model.attention import MultiHeadAttention
+from minitrans.model.convolutional import ConvolutionalDecoderLayer, ConvolutionalEncoderLayer
+from minitrans.model.encoder_decoder import EncoderDecoder
 from minitrans.model.layers import EncoderLayer
+from minitrans.model.recurrent import BidirectionalLSTM
 from minitrans.model.transformer import Transformer
 from minitrans.training.leak import TOLERANCE, check_for_leaks
 
@@ -65,8 +68,8 @@ def test_healthy_models_pass(norm_order: str, position: str, tie: str) -> None:
     assert report.encoder_padding <= TOLERANCE
     assert report.cross_attention_padding <= TOLERANCE
     assert report.loss_padding <= TOLERANCE
-    assert report.future_tokens <= TOLERANCE
-    assert report.cached_steps <= TOLERANCE
+    assert report.future_tokens is not None and report.future_tokens <= TOLERANCE
+    assert report.cached_steps is not None and report.cached_steps <= TOLERANCE
 
 
 @pytest.mark.parametrize(
@@ -78,6 +81,7 @@ def test_healthy_models_pass(norm_order: str, position: str, tie: str) -> None:
         {"num_heads": 1, "num_encoder_layers": 1, "num_decoder_layers": 1},
         {"d_k": 3, "d_v": 5, "bias": False, "norm": "rms_norm"},
         {"ffn": FeedForwardConfig(activation="identity")},
+        {"ffn": FeedForwardConfig(activation="none")},
     ],
 )
 def test_healthy_ablations_pass(changes: dict[str, Any]) -> None:
@@ -319,3 +323,132 @@ def test_nothing_is_disturbed(
     assert all(parameter.grad is None for parameter in model.parameters())
     assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
     assert not any(module._forward_hooks for module in model.modules())
+
+
+# --- the rivals ---
+
+
+def rival_of(architecture: str) -> EncoderDecoder:
+    experiment = Experiment(
+        model=ModelConfig(architecture=architecture, num_decoder_layers=2, d_model=16, d_hidden=12),
+        position={"kind": "none"},
+        attention={"kind": "scaled_dot_product", "scale": 1.0},
+    )
+    return build_model(experiment, NUM_ENTRIES, NUM_ENTRIES)
+
+
+@pytest.mark.parametrize("architecture", ["lstm", "conv"])
+@pytest.mark.parametrize("lengths", [BATCH, ([2, 2], [2, 2]), ([1, 1], [1, 1]), ([30], [40])])
+def test_healthy_rivals_pass(architecture: str, lengths: tuple[list[int], list[int]]) -> None:
+    report = check_for_leaks(rival_of(architecture), batch_of(*lengths))
+    assert report.future_tokens is not None and report.future_tokens <= TOLERANCE
+
+
+def plant_padding_in_lstm(patch: pytest.MonkeyPatch) -> None:
+    original = BidirectionalLSTM.forward
+    patch.setattr(
+        BidirectionalLSTM,
+        "forward",
+        lambda self, x, lengths: original(self, x, torch.full_like(lengths, x.size(1))),
+    )
+
+
+def plant_padding_in_convolution(patch: pytest.MonkeyPatch) -> None:
+    original = ConvolutionalEncoderLayer.forward
+    patch.setattr(
+        ConvolutionalEncoderLayer,
+        "forward",
+        lambda self, x, src_mask: original(self, x, torch.ones_like(src_mask)),
+    )
+
+
+def plant_future_in_convolution(patch: pytest.MonkeyPatch) -> None:
+    """Padding at both sides, as the encoder has it."""
+
+    def convolve(self: ConvolutionalDecoderLayer, x: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
+        side = self.convolution.reach // 2
+        y = self.convolution(F.pad(self.residual.open(x), (0, 0, side, side)))
+        return self.residual.close(x, y), past
+
+    patch.setattr(ConvolutionalDecoderLayer, "convolve", convolve)
+
+
+def plant_padding_in_start_cache(patch: pytest.MonkeyPatch) -> None:
+    original = EncoderDecoder.start_cache
+    patch.setattr(
+        EncoderDecoder,
+        "start_cache",
+        lambda self, memory, src_mask: original(self, memory, torch.ones_like(src_mask)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("architecture", "plant", "name"),
+    [
+        ("lstm", plant_padding_in_lstm, "encoder sees padding"),
+        ("lstm", plant_padding_in_start_cache, "cross-attention sees padding"),
+        ("conv", plant_padding_in_convolution, "encoder sees padding"),
+        ("conv", plant_padding_in_start_cache, "cross-attention sees padding"),
+        ("conv", plant_future_in_convolution, "future target tokens"),
+    ],
+)
+def test_a_fault_planted_in_a_rival_is_named(
+    monkeypatch: pytest.MonkeyPatch, architecture: str, plant: Callable[[pytest.MonkeyPatch], None], name: str
+) -> None:
+    plant(monkeypatch)
+    with pytest.raises(UserError, match=name):
+        check_for_leaks(rival_of(architecture), batch_of(*BATCH))
+
+
+# --- a leak on purpose ---
+
+
+@pytest.mark.parametrize("position", ["sinusoidal", "rotary"])
+def test_a_configured_leak_passes_where_it_is_announced_alone(position: str) -> None:
+    model = model_of({"kind": position}, causal=False)
+    report = check_for_leaks(model, batch_of(*BATCH), causal=False)
+    assert (report.future_tokens, report.cached_steps) == (None, None)
+    assert report.decoder_padding is not None and report.decoder_padding <= TOLERANCE
+    with pytest.raises(UserError, match="future target tokens"):
+        check_for_leaks(model, batch_of(*BATCH))
+
+
+def plant_padding_in_decoder(patch: pytest.MonkeyPatch) -> None:
+    import minitrans.model.transformer as module
+
+    patch.setattr(module, "padding_mask", lambda ids: torch.ones_like(ids, dtype=torch.bool).unsqueeze(1))
+
+
+@pytest.mark.parametrize(
+    ("plant", "name"),
+    [
+        (plant_padding_in_decoder, "decoder sees padding of the target"),
+        (plant_padding_in_encoder, "encoder sees padding"),
+        (plant_padding_in_cross_attention, "cross-attention sees padding"),
+        (plant_padding_in_loss, "loss counts padding"),
+    ],
+)
+def test_other_leaks_beside_a_configured_one_are_named(
+    monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None], name: str
+) -> None:
+    plant(monkeypatch)
+    with pytest.raises(UserError, match=name):
+        check_for_leaks(model_of(causal=False), batch_of(*BATCH), causal=False)
+
+
+def test_in_training_a_leaking_decoder_sees_all_and_in_search_the_past() -> None:
+    """Step by step it is what the causal model with the same weights computes."""
+    leaking, causal = model_of(causal=False, dropout=0.0).eval(), model_of(dropout=0.0).eval()
+    batch = batch_of(*BATCH)
+    memory = leaking.encode(batch.src, batch.src_mask)
+    other = batch.tgt_in.clone()
+    other[0, -1] = (other[0, -1] + 1) % NUM_ENTRIES
+    states, moved = (leaking.decode(tgt, memory, batch.src_mask)[0] for tgt in (batch.tgt_in, other))
+    assert ((states - moved).abs().amax(-1) > 1e-4).all()
+    cache, steps = leaking.start_cache(memory, batch.src_mask), []
+    for token in batch.tgt_in.split(1, dim=1):
+        state, cache = leaking.step(token, cache)
+        steps.append(state)
+    expected = causal.decode(batch.tgt_in, memory, batch.src_mask)
+    real = batch.tgt_in != 0
+    torch.testing.assert_close(torch.cat(steps, dim=1)[real], expected[real], atol=1e-5, rtol=1e-5)
