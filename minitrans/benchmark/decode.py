@@ -8,7 +8,7 @@ Letters: B sentences of a batch, W hypotheses of each, S source length, D d_mode
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -22,7 +22,7 @@ from minitrans import checkpoint
 from minitrans.benchmark.contest import Contestant, Spread, contestants, in_turn
 from minitrans.benchmark.machine import peak_gpu_memory_mb, peak_memory_mb
 from minitrans.benchmark.parts import Clock
-from minitrans.benchmark.peers.decoding import RivalDecoder, rival_decoders
+from minitrans.benchmark.peers.decoding import Decode, RivalDecoder, Work, rival_decoders
 from minitrans.benchmark.profiling import Operation, traced
 from minitrans.benchmark.settings import BenchmarkConfig
 from minitrans.build import build_model
@@ -40,7 +40,6 @@ TRACED_BATCHES = 2
 TORCH_TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 Batches = Sequence[Sequence[Sequence[int]]]  # batches of sentences of ids, without start and end
-Decode = Callable[[Sequence[Sequence[int]]], list[Sequence[int]]]  # a batch to its translations
 
 
 @dataclass(frozen=True)
@@ -59,6 +58,7 @@ class Job:
     vocab_sizes: tuple[int, int]
     checkpoint: str
     search: SearchConfig
+    length: int | None
     dtype: str
     batches: Batches
     threads: int
@@ -140,22 +140,21 @@ class DecodingResult:
         }
 
 
-def measure_decoding(config: BenchmarkConfig, typed: Mapping[str, Any]) -> Iterator[list[DecodingResult]]:
+def measure_decoding(config: BenchmarkConfig, own: Job) -> Iterator[list[DecodingResult]]:
     """For each beam, the others' results where asked for and then ours, one for each type.
 
     Parameters
     ----------
     config
         The configuration.
-    typed
-        What the user typed of it: with a checkpoint, its own data set is taken where none was typed.
+    own
+        What :func:`decoding_job` made of it.
 
     Raises
     ------
     UserError
-        Nothing to translate, a checkpoint that cannot be read, search settings without meaning.
+        A type that no search has, search settings without meaning.
     """
-    own = _job(config, typed)
     types = list(TORCH_TYPES) if config.trainer.precision == "auto" else [config.trainer.precision]
     if unfit := [dtype for dtype in types if dtype not in TORCH_TYPES]:
         raise UserError(f"trainer.precision={unfit[0]} cannot be measured by decode; use fp32, bf16 or auto")
@@ -164,7 +163,7 @@ def measure_decoding(config: BenchmarkConfig, typed: Mapping[str, Any]) -> Itera
         base = dataclasses.replace(own, search=settings)
         jobs = {
             (rival.name, rival.dtype): dataclasses.replace(base, rival=rival, dtype=rival.dtype, profile="")
-            for rival in (rival_decoders(types) if config.peers else [])
+            for rival in _rivals(config, own.experiment, types)
         }
         jobs |= {(OURS, dtype): dataclasses.replace(base, dtype=dtype) for dtype in types}
         made = (Contestant(f"{name} {dtype}", _decode, job) for (name, dtype), job in jobs.items())
@@ -184,6 +183,10 @@ def measure_decoding(config: BenchmarkConfig, typed: Mapping[str, Any]) -> Itera
         ]
 
 
+def _rivals(config: BenchmarkConfig, experiment: Experiment, types: Sequence[str]) -> list[RivalDecoder]:
+    return rival_decoders(experiment, config.decode.length, types) if config.peers else []
+
+
 def search_settings(config: BenchmarkConfig, beam_size: int) -> SearchConfig:
     """The configured search with another beam, its lengths forced where wanted."""
     own = config.search
@@ -196,7 +199,21 @@ def search_settings(config: BenchmarkConfig, beam_size: int) -> SearchConfig:
     )
 
 
-def _job(config: BenchmarkConfig, typed: Mapping[str, Any]) -> Job:
+def decoding_job(config: BenchmarkConfig, typed: Mapping[str, Any]) -> Job:
+    """The sources and the model that are measured.
+
+    Parameters
+    ----------
+    config
+        The configuration.
+    typed
+        What the user typed of it: with a checkpoint, its own data set is taken where none was typed.
+
+    Raises
+    ------
+    UserError
+        Nothing to translate, a checkpoint that cannot be read.
+    """
     experiment: Experiment = config
     tokenizers = None
     if config.checkpoint:
@@ -217,6 +234,7 @@ def _job(config: BenchmarkConfig, typed: Mapping[str, Any]) -> Job:
         vocab_sizes=(tokenizers.src.vocab_size, tokenizers.tgt.vocab_size),
         checkpoint=config.checkpoint,
         search=config.search,
+        length=config.decode.length,
         dtype="fp32",
         batches=_batches(rows, config.decode.batch_sentences),
         threads=config.threads,
@@ -245,7 +263,9 @@ def _decode(channel: Connection, job: Job) -> None:
         model = _on_its_device(job)
         decode: Decode = _searching(model, job.search)
     else:
-        decode = job.rival.build(job.model(), job.search, torch.get_num_threads())
+        decode = job.rival.build(
+            Work(job.experiment, job.model(), job.search, job.length, torch.get_num_threads(), job.on_gpu)
+        )
     start, passed = time.perf_counter(), 0
     while passed == 0 or time.perf_counter() - start < job.warm_up:
         decode(job.batches[passed % len(job.batches)])

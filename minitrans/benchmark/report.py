@@ -46,7 +46,7 @@ def training_table(results: Sequence[TrainingResult]) -> Table:
             str(result.target_tokens_per_s),
             ratio,
             f"{row['padding_fraction']:.1%}",
-            f"{result.flops_per_s / 1e9:,.1f}",
+            f"{row['flops_per_s'] / 1e9:,.1f}",
             f"{row['mfu']:.1%}",
             f"{result.last.peak_rss_mb:,.0f}",
             f"{result.last.parameters:,}",

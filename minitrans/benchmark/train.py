@@ -46,6 +46,8 @@ from minitrans.training.schedule import Schedule
 OURS = "minitrans"
 SPLIT_UPDATES = 10
 TRACED_UPDATES = 5
+PEAK_SECONDS = 0.3
+TORCH_TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp64": torch.float64}
 FEWEST_WARM_UP_UPDATES = 3
 
 # A script is a generator that says what is measured: each ``yield`` lets one update be made.
@@ -77,11 +79,18 @@ class Window:
 
     seconds: float
     counts: Counts
+    useful_flops: int
+    peak_flops: float  # a second, of products of the same type with the same threads, just before
 
     @property
     def target_tokens_per_s(self) -> float:
         """Real target tokens, end tokens counted."""
         return self.counts.tgt_tokens / self.seconds
+
+    @property
+    def flops_per_s(self) -> float:
+        """Useful operations a second."""
+        return self.useful_flops / self.seconds
 
 
 @dataclass(frozen=True)
@@ -91,8 +100,6 @@ class LastWord:
     peak_rss_mb: float
     peak_gpu_mb: float
     parameters: int
-    useful_flops: int  # of all windows
-    peak_flops: float  # a second, of products of the same type with the same threads
     threads: int
     shares: dict[str, float]
     operations: list[Operation]
@@ -130,10 +137,14 @@ class TrainingResult:
         return sum((window.counts for window in self.windows), Counts())
 
     @property
-    def flops_per_s(self) -> float:
-        """Useful operations a second, over all windows."""
-        seconds = sum(window.seconds for window in self.windows)
-        return self.last.useful_flops / seconds
+    def flops_per_s(self) -> Spread:
+        """Useful operations a second, of each window."""
+        return Spread(tuple(window.flops_per_s for window in self.windows))
+
+    @property
+    def peak_flops_per_s(self) -> Spread:
+        """The peak at each window."""
+        return Spread(tuple(window.peak_flops for window in self.windows))
 
     def row(self) -> dict[str, Any]:
         """The JSON line."""
@@ -148,9 +159,9 @@ class TrainingResult:
             "updates_per_s": counts.updates / seconds,
             "target_tokens_per_update": counts.tgt_tokens / counts.updates,
             "padding_fraction": counts.padding_fraction,
-            "mfu": self.flops_per_s / self.last.peak_flops,
-            "flops_per_s": self.flops_per_s,
-            "peak_flops_per_s": self.last.peak_flops,
+            "mfu": self.flops_per_s.over(self.peak_flops_per_s).median,
+            "flops_per_s": self.flops_per_s.median,
+            "peak_flops_per_s": self.peak_flops_per_s.median,
             "peak_rss_mb": self.last.peak_rss_mb,
             "peak_gpu_mb": self.last.peak_gpu_mb,
             "parameters": self.last.parameters,
@@ -248,11 +259,10 @@ def _script(channel: Connection, job: Job, material: Material, cost: Cost) -> Sc
     device = next(material.model.parameters()).device
     yield from _warm_up(job.warm_up, updates)
     channel.send(None)
-    counts = Counts()
     while (seconds := channel.recv()) is not None:
-        window = yield from _window(seconds, updates)
-        counts += window.counts
-        channel.send(window)
+        peak = peak_flops(device, TORCH_TYPES[job.dtype], PEAK_SECONDS)
+        passed, counts = yield from _window(seconds, updates)
+        channel.send(Window(passed, counts, counts.useful_flops(cost), peak))
     memory = peak_memory_mb(), peak_gpu_memory_mb()  # before the trace takes some
     shares: dict[str, float] = {}
     operations: list[Operation] = []
@@ -267,17 +277,12 @@ def _script(channel: Connection, job: Job, material: Material, cost: Cost) -> Sc
         LastWord(
             *memory,
             parameters=sum(parameter.numel() for parameter in material.model.parameters()),
-            useful_flops=counts.useful_flops(cost),
-            peak_flops=peak_flops(device, getattr(torch, _TORCH_TYPES[job.dtype])),
             threads=torch.get_num_threads(),
             shares=shares,
             operations=operations,
             trace=path,
         )
     )
-
-
-_TORCH_TYPES = {"fp32": "float32", "bf16": "bfloat16", "fp64": "float64"}
 
 
 def _counted(run_plan: RunPlan) -> Iterator[Counts]:
@@ -296,7 +301,7 @@ def _warm_up(seconds: float, updates: Iterator[Counts]) -> Script:
         made += 1
 
 
-def _window(seconds: float, updates: Iterator[Counts]) -> Generator[None, None, Window]:
+def _window(seconds: float, updates: Iterator[Counts]) -> Generator[None, None, tuple[float, Counts]]:
     """Updates for so many seconds, the last one whole."""
     synchronize()
     start, counts = time.perf_counter(), Counts()
@@ -306,7 +311,7 @@ def _window(seconds: float, updates: Iterator[Counts]) -> Generator[None, None, 
         synchronize()
         passed = time.perf_counter() - start
         if passed >= seconds:
-            return Window(passed, counts)
+            return passed, counts
 
 
 def _shares() -> Generator[None, None, dict[str, float]]:

@@ -69,17 +69,18 @@ def _train(composed: Composed[BenchmarkConfig], console: "Console") -> list[dict
 
 
 def _decode(composed: Composed[BenchmarkConfig], console: "Console") -> list[dict[str, Any]]:
-    from minitrans.benchmark.decode import OURS, measure_decoding
+    from minitrans.benchmark.decode import OURS, decoding_job, measure_decoding
     from minitrans.benchmark.peers.decoding import absent
     from minitrans.benchmark.report import decoding_table, operations_table, ratios, shares_table
 
     config = composed.config
     _refuse_model_keys(composed)
+    job = decoding_job(config, composed.typed)
     if config.peers:
-        for sentence in absent():
+        for sentence in absent(job.experiment, job.length):
             console.print(sentence, highlight=False, soft_wrap=True)
     rows = []
-    for results in measure_decoding(config, composed.typed):
+    for results in measure_decoding(config, job):
         ours = [result for result in results if result.name == OURS]
         theirs = {f"{r.name} {r.dtype}": r.sentences_per_s for r in results if r.name != OURS}
         console.print(decoding_table(results))

@@ -36,7 +36,7 @@ def test_contestants_work_in_turn_in_processes_of_their_own() -> None:
 
 def test_what_a_contestant_refuses_is_said_here() -> None:
     with (
-        pytest.raises(UserError, match="^no such data$"),
+        pytest.raises(UserError, match=r"^no such data$"),
         contestants(Contestant(name, refusing, "no such data") for name in "ab"),
     ):
         raise AssertionError("nobody was ready")

@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from minitrans.benchmark.decode import Watched, _batches, measure_decoding, search_settings
+from minitrans.benchmark.decode import (
+    DecodingResult,
+    Watched,
+    _batches,
+    decoding_job,
+    measure_decoding,
+    search_settings,
+)
 from minitrans.build import build_model
 from minitrans.data.batching import padded
 from minitrans.decoding.search import search
@@ -16,9 +23,14 @@ from tests.benchmark.small import small
 FEW = ["decode.sentences=7", "decode.batch_sentences=3", "decode.length=6"]
 
 
+def measured(*words: str) -> list[list[DecodingResult]]:
+    config = small(*words)
+    return list(measure_decoding(config, decoding_job(config, {})))
+
+
 def test_a_search_is_measured_with_forced_lengths(tmp_path: Path) -> None:
     words = ("decode.beam_sizes=[3]", f"profile={tmp_path}")
-    ((result,),) = measure_decoding(small(*FEW, *words), {})
+    ((result,),) = measured(*FEW, *words)
     row = result.row()
     assert (row["sentences"], row["output_tokens"], row["beam_size"]) == (7, 7 * 6, 3)
     assert row["steps_per_output_token"] == 1.0  # six steps and one for the end, of six tokens and the end
@@ -65,10 +77,10 @@ def test_like_lengths_stand_together_the_longest_first() -> None:
 
 
 def test_a_type_that_no_search_has_is_refused() -> None:
-    with pytest.raises(UserError, match="^trainer.precision=fp64 cannot be measured by decode"):
-        list(measure_decoding(small("trainer.precision=fp64"), {}))
+    with pytest.raises(UserError, match=r"^trainer.precision=fp64 cannot be measured by decode"):
+        measured("trainer.precision=fp64")
 
 
 def test_a_split_that_is_not_there_is_named() -> None:
     with pytest.raises(UserError, match='the data has no split "tset"; did you mean "test"'):
-        list(measure_decoding(small("decode.split=tset"), {}))
+        measured("decode.split=tset")
