@@ -63,11 +63,11 @@ class Board:
         return table
 
     def _text(self, cell: Cell, state: State) -> Text:
-        progress = self._progress(cell) if state.name == RUNNING else ""
+        progress = "" if state.ended else self._progress(cell)
         return Text(f"{state.name}{progress}", style=_STYLES.get(state.name, ""))
 
     def _progress(self, cell: Cell) -> str:
-        """How far a running cell is, from its newest row of ``metrics.csv``."""
+        """How far a cell that is not ended has come, from the newest row of its ``metrics.csv``."""
         metrics = self.folder.run(cell).metrics
         if cell.config is None or not metrics.exists():
             return ""

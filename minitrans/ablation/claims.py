@@ -21,43 +21,43 @@ from minitrans.ablation.folder import StudyFolder
 class Claim:
     """A runner's hold on one cell."""
 
-    def __init__(self, lock: FileLock) -> None:
-        self._lock = lock
+    def __init__(self, held: FileLock) -> None:
+        self._held = held
 
     def release(self) -> None:
         """Let others see to the cell."""
-        self._lock.release()
+        self._held.release()
 
 
 def claim(folder: StudyFolder, address: str) -> Claim | None:
     """Take a cell, unless another runner has it, or a process that a dead runner left still trains it."""
-    lock = _lock(folder.claim(address))
+    own = lock(folder.claim(address))
     try:
-        lock.acquire(timeout=0)
+        own.acquire(timeout=0)
     except Timeout:
         return None
     if _held(folder.process(address)):
-        lock.release()
+        own.release()
         return None
-    return Claim(lock)
+    return Claim(own)
 
 
 @contextlib.contextmanager
 def training(path: Path) -> Iterator[None]:
     """Hold a cell for the process that trains it; waits while another process does."""
-    with _lock(path):
+    with lock(path):
         yield
 
 
 def _held(path: Path) -> bool:
-    lock = _lock(path)
     try:
-        with lock.acquire(timeout=0):
+        with lock(path).acquire(timeout=0):
             return False
     except Timeout:
         return True
 
 
-def _lock(path: Path) -> FileLock:
+def lock(path: Path) -> FileLock:
+    """A lock on a file, which is made where it is not there; not yet held."""
     path.parent.mkdir(parents=True, exist_ok=True)
     return FileLock(path, thread_local=False)

@@ -138,7 +138,7 @@ class SlurmCluster:
 
     def __init__(self, logs: Path, slurm: Slurm) -> None:
         self._executor = _executor(logs, "slurm")
-        options = dict(option.split("=", 1) for option in slurm.options)
+        options = dict(_pair(option) for option in slurm.options)
         self._executor.update_parameters(
             timeout_min=slurm.minutes,
             cpus_per_task=slurm.cpus,
@@ -152,6 +152,13 @@ class SlurmCluster:
         """Queue a cell."""
         self._executor.update_parameters(name=f"minitrans-{cell.variant}"[:60].replace(" ", "_"))
         return SubmititJob(self._executor.submit(process), local=False)
+
+
+def _pair(option: str) -> tuple[str, str]:
+    key, equals, value = option.partition("=")
+    if not equals:
+        raise UserError(f'slurm_options: "{option}" is not of the form KEY=VALUE')
+    return key, value
 
 
 def _executor(logs: Path, cluster: str) -> submitit.AutoExecutor:

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from minitrans.ablation.cells import Cell
+from minitrans.ablation.claims import lock
 from minitrans.ablation.folder import State, StudyFolder
 from minitrans.ablation.study import Study
 from minitrans.ablation.tuning import Choice, Trial
@@ -98,5 +99,6 @@ def trial_record(folder: StudyFolder, trial: Trial, state: State, value: float |
 
 
 def write_record(folder: StudyFolder, content: Mapping[str, Any]) -> None:
-    """Write ``study.json``, whole or not at all."""
-    write_json(folder.record, content)
+    """Write ``study.json``, whole or not at all, one runner after another."""
+    with lock(folder.path / "claims" / "record"):
+        write_json(folder.record, content)

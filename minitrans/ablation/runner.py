@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from minitrans.ablation.cells import Cell
@@ -109,7 +109,7 @@ class Runner:
         early: the cells of this runner save and end first.
         """
         self.look(cells)
-        alone = list({cell.address: cell for cell in cells}.values())  # like cells run once
+        alone = without_repeats(cells)
         self.changed()
         with Interruption() as interruption:
             while not self.stopped:
@@ -200,7 +200,9 @@ class Runner:
         self.changed()
 
 
-def summary(states: Mapping[str, State], cells: Sequence[Cell]) -> dict[str, int]:
-    """How many of the cells are in each state."""
-    names = [states[cell.address].name for cell in cells]
-    return {name: names.count(name) for name in dict.fromkeys(names)}
+def without_repeats(cells: Sequence[Cell]) -> list[Cell]:
+    """The first cell of each address: variants that mean the same thing share their runs."""
+    first: dict[str, Cell] = {}
+    for cell in cells:
+        first.setdefault(cell.address, cell)
+    return list(first.values())

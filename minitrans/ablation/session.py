@@ -69,6 +69,8 @@ class Session:
         What the user wants.
     console
         Where to say it.
+    report
+        Writes the report of a study folder; returns its page.
     poll
         Seconds between two looks at the cells.
     measure
@@ -83,12 +85,13 @@ class Session:
         submit: Submit,
         wishes: Wishes,
         console: Console,
+        report: Callable[[Path], Path],
         *,
         poll: float = 0.5,
         measure: Callable[[TrainConfig], Pace] | None = warm_up,
     ) -> None:
         self.study, self.maker, self.folder, self.wishes = study, maker, folder, wishes
-        self.console, self.measure = console, measure
+        self.console, self.report, self.measure = console, report, measure
         self.board = Board(study, folder, console)
         self.tried = self._trials()
         self.chosen: dict[str, Choice] = {}
@@ -103,7 +106,7 @@ class Session:
             deadline=None if hours is None else time.monotonic() + 3600 * hours,
         )
         self._shown: list[Cell] = []
-        self._written: Mapping[str, Any] = {}
+        self._written: object = None
 
     def run(self) -> None:
         """Run what is left of the study.
@@ -224,10 +227,10 @@ class Session:
     def _changed(self) -> None:
         if self._shown:
             self.board.show(self._shown, self.runner.states)
-        record = self._record()
-        if record != self._written:
-            write_record(self.folder, record)
-            self._written = record
+        now = (dict(self.runner.states), len(self.chosen))
+        if now != self._written:
+            write_record(self.folder, self._record())
+            self._written = now
 
     def _record(self) -> dict[str, Any]:
         values = self._validation()
@@ -253,7 +256,7 @@ class Session:
         for line in lines:
             self._say(line)
         if any(self._state(cell).name == DONE for cell in self.cells):
-            self._say(f"report: {report(self.folder.path)}")
+            self._report()
         if not ended:
             raise StoppedEarlyError(f"{self.runner.stopped}; go on with the same line: {self.wishes.command}")
         failed = sum(self._state(cell).name == FAILED for cell in self.cells)
@@ -263,14 +266,11 @@ class Session:
                 "add retry_failed=true to run them again"
             )
 
+    def _report(self) -> None:
+        try:
+            self._say(f"report: {self.report(self.folder.path)}")
+        except UserError as error:  # what else there is to say must be said
+            self._say(f"no report: {error}")
+
     def _say(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
-
-
-def report(study_dir: Path) -> Path:
-    """Write the report of a study; returns its page."""
-    from importlib import import_module, util
-
-    if util.find_spec("minitrans.ablation.report") is None:
-        return study_dir / "study.json"
-    return Path(import_module("minitrans.ablation.report").write(study_dir))

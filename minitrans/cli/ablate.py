@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from minitrans.ablation.study import Study, from_command_line, read_study, shipped
+from minitrans.ablation.study import METRICS, Study, checked, from_command_line, read_study, shipped
 from minitrans.cli.argv import Words, read
 from minitrans.cli.compose import Composed, compose_line
 from minitrans.cli.main import run_main
 from minitrans.config import AblateConfig, TrainConfig
-from minitrans.errors import UserError
+from minitrans.errors import UserError, nearest
 from minitrans.program import program
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def _run(study: Study, typed: Sequence[str], config: AblateConfig, command: str)
     from minitrans.ablation.cells import CellMaker, code_hash
     from minitrans.ablation.estimate import warm_up
     from minitrans.ablation.folder import StudyFolder
+    from minitrans.ablation.report import write
     from minitrans.ablation.runner import Place, share_of_threads
     from minitrans.ablation.session import Session, Wishes
 
@@ -76,6 +77,7 @@ def _run(study: Study, typed: Sequence[str], config: AblateConfig, command: str)
         _machine(config, folder.logs),
         wishes,
         Console(),
+        write,
         measure=warm_up if local else None,  # where jobs are queued from says little of where they run
     )
     session.run()
@@ -113,12 +115,10 @@ def asked_study(config: AblateConfig) -> Study:
             raise UserError(f"type study=NAME, or variants=['KEY=VALUE ...']; the studies are {known}")
         study = from_command_line(config.variants, study)
     tune = {"auto": study.tune, "lr": "lr", "none": None}[config.tune]
-    return dataclasses.replace(
-        study,
-        seeds=tuple(config.seeds) or study.seeds,
-        metric=config.metric or study.metric,
-        tune=tune,
-    )
+    seeds, metric = tuple(config.seeds) or study.seeds, config.metric or study.metric
+    if metric not in METRICS:
+        raise UserError(f'metric cannot be "{metric}"{nearest(metric, METRICS)}')
+    return checked(dataclasses.replace(study, seeds=seeds, metric=metric, tune=tune), f"study {study.name}")
 
 
 def refuse_keys_of_cells(typed: dict[str, Any]) -> None:
