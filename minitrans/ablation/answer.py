@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from minitrans.ablation.results import LESS_IS_BETTER, Results, Variant
 from minitrans.ablation.statistics import (
     ALPHA,
+    SENTENCE_METRICS,
     Array,
     Bootstrap,
     PairedTest,
@@ -217,16 +218,16 @@ class _Samples:
 
     def _of(self, variant: str, seed: int) -> tuple[SentenceCounts, Array]:
         if (variant, seed) not in self._known:
-            study, cell = self._results.study, self._results.finished(variant)[seed]
+            metric, cell = self._results.study.metric, self._results.finished(variant)[seed]
+            if metric not in SENTENCE_METRICS:
+                raise UserError(f"{metric} is not kept sentence by sentence")
             assert cell.outcome is not None
             expected, hypotheses = self._results.references, cell.hypotheses
             if len(hypotheses) != len(expected):
                 raise UserError(
                     f"{cell.folder} holds {len(hypotheses)} translations of {len(expected)} sentences"
                 )
-            counts = sentence_counts(study.metric, hypotheses, expected, cell.outcome.tokenize)
-            if counts is None:
-                raise UserError(f"{study.metric} is not kept sentence by sentence")
+            counts = sentence_counts(metric, hypotheses, expected, cell.outcome.tokenize)
             self._known[variant, seed] = counts, resampled(counts)
         return self._known[variant, seed]
 

@@ -202,7 +202,7 @@ p { margin: .6rem 0; max-width: 46rem; }
 .alarm { color: var(--alarm); background: var(--alarm-back); border-left: 4px solid var(--alarm);
   border-radius: 4px; padding: .5rem 1rem; }
 .note, dt { color: var(--soft); font-size: .875rem; }
-img { display: block; width: 100%; max-width: 36rem; height: auto; }
+img { display: block; width: 100%; max-width: 32rem; height: auto; }
 table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; margin: .5rem 0; }
 th, td { padding: .35rem .9rem .35rem 0; text-align: right; border-bottom: 1px solid var(--line);
   vertical-align: top; overflow-wrap: normal; }

@@ -96,7 +96,7 @@ def unfair(results: Results, found: Mapping[str, Cost]) -> list[Unfair]:
             continue
         for name in results.study.equal:
             own, other = (found[key].quantity(name) for key in (variant.name, variant.against))
-            if own is not None and other is not None and abs(own / other - 1) > MOST:
+            if own is not None and other is not None and abs(own - other) > MOST * other:
                 flags.append(Unfair(variant.name, variant.against, name, own / other - 1))
     return flags
 

@@ -23,6 +23,8 @@ from minitrans.ablation.results import Outcome, Results
 from minitrans.ablation.statistics import ALPHA, Spread
 from minitrans.evaluation.metrics import RESAMPLES, TITLES
 
+_BESIDE = "\N{NO-BREAK SPACE}"
+
 
 @dataclasses.dataclass(frozen=True)
 class Findings:
@@ -76,20 +78,28 @@ def _alarms(findings: Findings) -> list[Block]:
             "bad seeds failed looks better than it is."
         )
     alarms += [_unfair_words(flag) for flag in findings.unfair]
-    pairs = {c.test.n for c in findings.answer.comparisons if c.test is not None}
-    if 1 in pairs:
-        alarms.append("One seed: there is no interval over seeds and no test, only a number.")
-    elif 2 in pairs:
-        alarms.append(
-            "Two seeds: the test stands on the assumption that scores over seeds follow a normal "
-            "distribution, which two seeds cannot show. Three or more are better."
-        )
+    alarms += _few_seeds(findings.answer.comparisons)
     if study.tune is None:
         alarms.append(
             "Nothing was tuned: every variant ran with the settings of the base, which may suit some better "
             "than others (tune=lr searches a learning rate for each)."
         )
     return [Alarm(text) for text in alarms]
+
+
+def _few_seeds(comparisons: Sequence[Comparison]) -> list[str]:
+    pairs = {n: [c.variant for c in comparisons if c.test is not None and c.test.n == n] for n in (1, 2)}
+    said = []
+    if pairs[1]:
+        said.append(
+            f"One seed: for {', '.join(pairs[1])} there is no interval over seeds and no test, only a number."
+        )
+    if pairs[2]:
+        said.append(
+            f"Two seeds: the test of {', '.join(pairs[2])} stands on the assumption that scores over seeds "
+            "follow a normal distribution, which two seeds cannot show. Three or more are better."
+        )
+    return said
 
 
 def _unfair_words(flag: Unfair) -> str:
@@ -101,7 +111,7 @@ def _unfair_words(flag: Unfair) -> str:
 
 
 def _percent(part: float) -> str:
-    return f"{100 * part:+.1f} %".replace("-", "−")
+    return f"{100 * part:+.1f}{_BESIDE}%".replace("-", "−")
 
 
 def _scores(found: Results) -> list[Block]:
@@ -123,7 +133,7 @@ def _scores(found: Results) -> list[Block]:
 def _spread(spread: Spread | None) -> str:
     if spread is None:
         return "–"
-    return number(spread.mean) + ("" if spread.sd is None else f" ± {number(spread.sd)}")
+    return number(spread.mean) + ("" if spread.sd is None else f"{_BESIDE}±{_BESIDE}{number(spread.sd)}")
 
 
 def _differences(findings: Findings) -> list[Block]:
@@ -162,7 +172,7 @@ def _difference_row(comparison: Comparison) -> tuple[str, ...]:
 
 
 def _interval(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None else f"{signed(low)} to {signed(high)}"
+    return "" if low is None or high is None else f"{signed(low)} to {signed(high)}".replace(" ", _BESIDE)
 
 
 def _how_to_read(answered: Answer) -> str:
@@ -249,10 +259,11 @@ def _costs(findings: Findings) -> list[Block]:
     return [
         Table(heads, rows),
         Note(
-            f"Held equal, to {100 * MOST:.0f} %: {', '.join(study.equal) or 'nothing'}. FLOPs are those of the "
-            "updates, a multiplication and an addition counted as two, as torch's FlopCounterMode counts the "
-            "matrix products and convolutions of the run's own batches; validation and search are left out. "
-            "Tokens a second: target tokens in training; cells that ran side by side slow each other down."
+            f"Held equal, to {100 * MOST:.0f} %: {', '.join(study.equal) or 'nothing'}. FLOPs are those of "
+            "the updates, a multiplication and an addition counted as two, as torch's FlopCounterMode counts "
+            "the matrix products and convolutions of the run's own batches; validation and search are left "
+            "out. Tokens a second: target tokens in training; cells that ran side by side slow each other "
+            "down."
         ),
         *(Note(note) for note in notes),
     ]

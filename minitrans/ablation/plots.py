@@ -20,10 +20,10 @@ from minitrans.ablation.answer import UNITS, Comparison
 from minitrans.ablation.results import Results
 from minitrans.training.curves import Points
 
-WIDTH = 5.4  # inches: text of 10 points is still read on a phone
-DPI = 200
+WIDTH = 4.5  # inches: text of 10 points is still read on a phone
+DPI = 220
 FONT = 10
-LABEL = 52  # letters of a line of a label
+LABEL = 44  # letters of a line of a label
 DASHES = ("-", "--", ":", "-.")
 
 

@@ -154,14 +154,14 @@ class Cell:
     def config(self) -> TrainConfig:
         """The resolved configuration in its run folder."""
         path = self.folder / "config.yaml"
-        return parse(TrainConfig, yaml.safe_load(path.read_text(encoding="utf8")), str(path))
+        return parse(TrainConfig, yaml.safe_load(_text(path)), str(path))
 
     @property
     def hypotheses(self) -> tuple[str, ...]:
         """Its translations of the test split, line by line."""
         assert self.outcome is not None
         path = self.folder / "translations" / f"{self.outcome.split}.txt"
-        return tuple(path.read_text(encoding="utf8").split("\n")[:-1])
+        return tuple(_text(path).split("\n")[:-1])
 
 
 @dataclass(frozen=True)
@@ -248,7 +248,7 @@ def load(study_dir: str | Path) -> Results:
         ``result.json`` does not hold the study's metric.
     """
     folder = Path(study_dir).resolve()
-    record = _json(folder / "study.json", "a study folder holds it as soon as its first cell has begun")
+    record = _json(folder / "study.json")
     try:
         study = _study(record)
         _check_names(study, folder)
@@ -258,13 +258,18 @@ def load(study_dir: str | Path) -> Results:
     return Results(folder, study, cells)
 
 
-def _json(path: Path, hint: str) -> dict[str, Any]:
+def _text(path: Path) -> str:
     try:
-        return dict(json.loads(path.read_text(encoding="utf8")))
+        return path.read_text(encoding="utf8")
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}; {hint}") from error
+        raise UserError(f"{path} cannot be read: {error.strerror}; run the study again") from error
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(_text(path)))
     except ValueError as error:
-        raise UserError(f"{path} is no JSON: {error}; {hint}") from error
+        raise UserError(f"{path} is no JSON: {error}; run the study again") from error
 
 
 def _study(record: Mapping[str, Any]) -> Study:
@@ -327,7 +332,7 @@ def _cell(folder: Path, study: Study, record: Mapping[str, Any]) -> Cell:
 
 
 def _read_outcome(run: RunFolder, metric: str) -> Outcome:
-    result = _json(run.result, "run the study again, and this cell with it")
+    result = _json(run.result)
     tests = result["tests"]
     if not tests:
         raise UserError(

@@ -160,10 +160,10 @@ def smallest_difference(sd: float, n: int, alpha: float = ALPHA) -> float:
     In the unit of ``sd``, by the non-central t distribution (Cohen 1988, section 2.2).
     """
     critical = float(stats.t.ppf(1 - alpha / 2, n - 1))
-    # the spread that n pairs show, over the true one, at 10,000 equally likely places. SciPy's non-central t
+    # the spread that n pairs show, over the true one, at 2,000 equally likely places. SciPy's non-central t
     # is not a number for few pairs
-    places = (np.arange(10_000) + 0.5) / 10_000
-    seen = stats.chi.ppf(places, n - 1) / math.sqrt(n - 1)  # (10000,)
+    places = (np.arange(2000) + 0.5) / 2000
+    seen = stats.chi.ppf(places, n - 1) / math.sqrt(n - 1)  # (2000,)
 
     def excess(shift: float) -> float:
         """Power less what is wanted, where the true mean is ``shift`` standard errors from 0."""
@@ -200,22 +200,24 @@ class SentenceCounts:
         return self.score(self.rows.sum(axis=0))
 
 
+_SACREBLEU: dict[str, Callable[[str], SacreMetric]] = {
+    "bleu": bleu_metric,
+    "bleu_lowercase": lambda tokenize: bleu_metric(tokenize, lowercase=True),
+    "chrf": lambda tokenize: chrf_metric(),
+    "ter": lambda tokenize: TER(),
+}
+SENTENCE_METRICS = (*_SACREBLEU, "exact_match")
+"""Scores that can be taken apart into sentences."""
+
+
 def sentence_counts(
     metric: str, hypotheses: Sequence[str], references: Sequence[str], tokenize: str
-) -> SentenceCounts | None:
-    """Take a corpus score apart (None: the metric is no sum over sentences, or not kept by sentence)."""
+) -> SentenceCounts:
+    """Take a corpus score apart; ``metric`` is one of ``SENTENCE_METRICS``."""
     if metric == "exact_match":
         matches = exact_matches(hypotheses, references)
         return SentenceCounts(np.array([[match, 1] for match in matches], dtype=float), _percent)
-    metrics: dict[str, Callable[[], SacreMetric]] = {
-        "bleu": lambda: bleu_metric(tokenize),
-        "bleu_lowercase": lambda: bleu_metric(tokenize, lowercase=True),
-        "chrf": chrf_metric,
-        "ter": TER,
-    }
-    if metric not in metrics:
-        return None
-    sacre = metrics[metric]()
+    sacre = _SACREBLEU[metric](tokenize)
     # sacreBLEU's paired test is made of these two methods; it tests one pair of models, here are n
     rows = np.array(sacre._extract_corpus_statistics(hypotheses, [references]), dtype=float)  # (L, X)
     return SentenceCounts(rows, lambda total: float(sacre._compute_score_from_stats(list(total)).score))

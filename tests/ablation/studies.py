@@ -1,15 +1,17 @@
 """Study folders as a runner leaves them, with translations and scores of our choice."""
 
 import csv
+import dataclasses
+import hashlib
 import json
 import random
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from minitrans.ablation.results import Cell, Outcome, Results, Study, Variant
 from minitrans.config import TrainConfig, plain
 from minitrans.evaluation.scorecard import ScoreCard
 from minitrans.training.log import COLUMNS
@@ -27,7 +29,7 @@ def noisy(share: float, seed: int, references: Sequence[str] = REFERENCES) -> li
     return [" ".join(w if draw.random() > share else "x" for w in line.split()) for line in references]
 
 
-@dataclass
+@dataclasses.dataclass
 class StudyBuilder:
     """Writes one study folder, cell by cell; ``text`` is where its data lies."""
 
@@ -86,9 +88,6 @@ class StudyBuilder:
         return path
 
     def _card(self, hypotheses: Sequence[str]) -> ScoreCard:
-        import dataclasses
-        import hashlib
-
         card = evaluated("cell", hypotheses, REFERENCES).card
         files = [self.text / f"test.{side}" for side in ("x", "y")]
         digests = {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
@@ -136,11 +135,35 @@ class StudyBuilder:
         return self.folder
 
 
-def losing(
-    builder: StudyBuilder, share: Callable[[str, int], float], seeds: Sequence[int] = (1, 2, 3)
-) -> StudyBuilder:
-    """Finish every cell: a variant's seed loses so large a share of words."""
-    for place, variant in enumerate(builder.variants):
-        for seed in seeds:
-            builder.done(variant, seed, noisy(share(variant, seed), 1000 * place + seed))
-    return builder
+def results_of(
+    scores: Mapping[str, Mapping[int, float]],
+    against: Mapping[str, str | None],
+    expect: Mapping[str, str] | None = None,
+    metric: str = "loss",
+) -> Results:
+    """A study in memory: variant -> seed -> score; a seed that only others have is a failed cell."""
+    study = Study(
+        name="memory", question="", base=(), metric=metric, equal=(), prediction="", source="", tune=None,
+        command="", trials=(), variants=tuple(
+            Variant(name, (), against.get(name), (expect or {}).get(name), {}) for name in scores
+        ),
+    )  # fmt: skip
+    seeds = sorted({seed for of in scores.values() for seed in of})
+    cells = [
+        Cell(
+            name, seed, "", Path(), "done" if seed in of else "failed", None, None, "", _outcome(of.get(seed))
+        )
+        for name, of in scores.items()
+        for seed in seeds
+    ]
+    return Results(Path(), study, tuple(cells))
+
+
+def _outcome(score: float | None) -> Outcome | None:
+    if score is None:
+        return None
+    return Outcome(
+        score=score, split="test", sentences=200, other_splits={}, parameters=1000, updates=300,
+        target_tokens=60_000, seconds=30.0, tokens_per_s=1000.0, leak=False, train=[], valid=[], by_depth={},
+        by_length={}, tokenize="13a", data={},
+    )  # fmt: skip
