@@ -606,8 +606,8 @@ def check(config: Experiment) -> None:
 def check_model(config: Experiment) -> None:
     """Refuse settings that the architecture does not read: they would be believed to do something.
 
-    A key of ``model`` that only others read must stand at its default, and ``position`` must be something that
-    the architecture can use: an lstm needs none, and only self-attention has queries and keys to turn.
+    A key of ``model`` that only others read must stand at its default, and ``position`` must be something
+    that the architecture can use: an lstm needs none, and only self-attention has queries and keys to turn.
 
     Raises
     ------

@@ -35,7 +35,7 @@ class SentenceMaps:
     tgt_out
         The T tokens that it predicts there, the end token last: what the rows of ``cross`` are for.
     encoder, decoder, cross
-        (L, H, S, S), (L, H, T, T) and (L, H, T, S).
+        (L, H, S, S), (L, H, T, T) and (L, H, T, S). L is 0 where an architecture does not attend so.
     """
 
     src: tuple[str, ...]
@@ -86,9 +86,9 @@ def sentence_maps(model: EncoderDecoder, tokenizers: Tokenizers, text: str, targ
         src=tuple(tokenizers.src.pieces(src_ids)),
         tgt_in=tuple(tokenizers.tgt.pieces(tgt_ids)),
         tgt_out=tuple(tokenizers.tgt.pieces(labels)),
-        encoder=_stack(maps.encoder),
-        decoder=_stack(maps.decoder),
-        cross=_stack(maps.cross),
+        encoder=_stack(maps.encoder, len(src_ids), len(src_ids)),
+        decoder=_stack(maps.decoder, len(tgt_ids), len(tgt_ids)),
+        cross=_stack(maps.cross, len(tgt_ids), len(src_ids)),
     )
 
 
@@ -99,9 +99,10 @@ def _require_positions(side: str, length: int, limit: int | None) -> None:
         )
 
 
-def _stack(layers: list[Tensor]) -> Array:
+def _stack(layers: list[Tensor], num_queries: int, num_keys: int) -> Array:
     """A list of (1, H, T, S) -> (L, H, T, S)."""
-    return torch.cat(layers).double().cpu().numpy()
+    none = torch.empty(0, 1, num_queries, num_keys)
+    return (torch.cat(layers) if layers else none).double().cpu().numpy()
 
 
 def entropy(weights: Array) -> Array:
@@ -166,9 +167,9 @@ def highest_entropy(shape: tuple[int, ...], causal: bool) -> float:
 
 
 def describe(maps: SentenceMaps) -> str:
-    """A table a kind: a line a layer, a column a head, each with its entropy in nats and its pattern."""
+    """A table a kind, where there is any: a line a layer, a column a head, its entropy in nats, its pattern."""
     kinds = [("encoder", maps.encoder, False), ("decoder", maps.decoder, True), ("cross", maps.cross, False)]
-    return "\n\n".join(_table(name, weights, causal) for name, weights, causal in kinds)
+    return "\n\n".join(_table(name, weights, causal) for name, weights, causal in kinds if len(weights))
 
 
 def _table(name: str, weights: Array, causal: bool) -> str:

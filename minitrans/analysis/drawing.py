@@ -58,18 +58,20 @@ def picture(model: EncoderDecoder, tokenizers: Tokenizers, text: str, target: st
 
 
 def draw_maps(maps: SentenceMaps, folder: Path) -> list[Path]:
-    """Draw ``encoder.png``, ``decoder.png`` and ``cross.png`` into ``folder``.
+    """Draw ``encoder.png``, ``decoder.png`` and ``cross.png`` into ``folder``, where there is such attention.
 
     Where no installed font has a character, one sentence says so (as a warning of this module's logger).
 
     Returns
     -------
-    The paths of the three.
+    The paths of what was drawn.
     """
     fonts = fonts_for([*maps.src, *maps.tgt_in, *maps.tgt_out])
     pictures = {"encoder": draw_encoder, "decoder": draw_decoder, "cross": draw_cross}
     paths = []
     for kind, draw in pictures.items():
+        if not len(getattr(maps, kind)):
+            continue
         paths.append(folder / f"{kind}.png")
         with _quiet_about_glyphs():
             draw(maps, fonts).savefig(paths[-1])

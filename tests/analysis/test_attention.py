@@ -15,6 +15,7 @@ from minitrans.analysis.attention import (
     pattern,
     sentence_maps,
 )
+from minitrans.analysis.drawing import draw_maps
 from minitrans.build import build_model
 from minitrans.config import Experiment, ModelConfig, TokenizerConfig
 from minitrans.data.tokenizer import Tokenizers, train_tokenizer
@@ -77,6 +78,22 @@ def test_an_empty_target_has_one_row() -> None:
     maps = sentence_maps(small_model(), TOKENIZERS, "a", "")
     assert (maps.tgt_in, maps.tgt_out) == (("<s>",), ("</s>",))
     assert maps.cross.shape == (3, 2, 1, 2)
+
+
+def test_a_recurrent_model_has_maps_of_the_source_alone(tmp_path: Path) -> None:
+    experiment = Experiment(
+        model=ModelConfig(architecture="lstm", d_model=16, tie="none"),
+        position={"kind": "none"},
+        attention={"kind": "scaled_dot_product"},
+        tokenizer=TokenizerConfig(joint=False),
+    )
+    model = build_model(experiment, TOKENIZERS.src.vocab_size, TOKENIZERS.tgt.vocab_size).eval()
+    maps = sentence_maps(model, TOKENIZERS, "a c b", "y x")
+    assert (maps.encoder.shape, maps.decoder.shape) == ((0, 1, 4, 4), (0, 1, 3, 3))
+    assert maps.cross.shape == (1, 1, 3, 4)
+    maps.save(tmp_path / "maps.npz")
+    assert [line.split()[0] for line in describe(maps).splitlines()] == ["cross", "head", "layer"]
+    assert draw_maps(maps, tmp_path) == [tmp_path / "cross.png"]
 
 
 @pytest.mark.parametrize("text", ["", "  \t"])
