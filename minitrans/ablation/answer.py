@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from minitrans.ablation.results import LESS_IS_BETTER, Results, Variant
+from minitrans.ablation.results import LESS_IS_BETTER, Results, Variant, alike, references_of
 from minitrans.ablation.statistics import (
     ALPHA,
     SENTENCE_METRICS,
@@ -45,7 +45,7 @@ class Comparison:
     Attributes
     ----------
     seeds
-        Those that both have finished: the pairs.
+        Those that both have finished, scored on the same text: the pairs.
     unpaired
         Seeds of the study that are not among them.
     differences
@@ -163,9 +163,12 @@ def answer(results: Results) -> Answer:
 
 
 def _differences(results: Results, variant: Variant, against: str) -> dict[int, float]:
-    """Seed -> difference, of seeds that both have finished."""
-    own, other = results.scores(variant.name), results.scores(against)
-    return {seed: own[seed] - other[seed] for seed in own if seed in other}
+    """Seed -> difference, of seeds that both have finished and that were scored on the same text."""
+    scores, others = results.scores(variant.name), results.scores(against)
+    own, other = results.finished(variant.name), results.finished(against)
+    return {
+        seed: scores[seed] - others[seed] for seed in own if seed in other and alike(own[seed], other[seed])
+    }
 
 
 def _test(results: Results, variant: Variant, against: str) -> PairedTest | None:
@@ -222,7 +225,7 @@ class _Samples:
             if metric not in SENTENCE_METRICS:
                 raise UserError(f"{metric} is not kept sentence by sentence")
             assert cell.outcome is not None
-            expected, hypotheses = self._results.references, cell.hypotheses
+            expected, hypotheses = references_of(cell), cell.hypotheses
             if len(hypotheses) != len(expected):
                 raise UserError(
                     f"{cell.folder} holds {len(hypotheses)} translations of {len(expected)} sentences"
@@ -263,9 +266,9 @@ def _sentence(results: Results, comparisons: Sequence[Comparison], power: Power 
         seen = "; ".join(_seen(c, unit) for c in paired)
         return f"No answer: one seed cannot tell a difference from the luck of that seed ({seen})."
     clauses = [_clause(c, unit) for c in tested if c.found]
-    alike = [c for c in tested if not c.found]
-    if alike:
-        clauses.append(_no_difference(alike, unit, power))
+    others = [c for c in tested if not c.found]
+    if others:
+        clauses.append(_no_difference(others, unit, power))
     if len(tested) < len(comparisons):
         names = _list([c.variant for c in comparisons if c not in tested])
         clauses.append(f"{names} cannot be judged for want of paired seeds")
@@ -292,11 +295,11 @@ def _clause(comparison: Comparison, unit: str) -> str:
     )
 
 
-def _no_difference(alike: Sequence[Comparison], unit: str, power: Power | None) -> str:
+def _no_difference(none: Sequence[Comparison], unit: str, power: Power | None) -> str:
     """One clause for all that show none, each with the difference that was seen."""
-    pairs = [f"{c.variant} and {c.against} ({signed(c.test.mean)})" for c in alike if c.test is not None]
+    pairs = [f"{c.variant} and {c.against} ({signed(c.test.mean)})" for c in none if c.test is not None]
     said = f"no detectable difference in {unit} at this budget between {_list(pairs, ' or between ')}"
-    if all(difference == 0 for comparison in alike for difference in comparison.differences):
+    if all(difference == 0 for comparison in none for difference in comparison.differences):
         return f"{said}: every score is the same"
     if power is None:
         return said

@@ -77,6 +77,7 @@ def _alarms(findings: Findings) -> list[Block]:
             f"{len(found.missing)} of {len(found.cells)} cells are missing (listed below). A variant whose "
             "bad seeds failed looks better than it is."
         )
+    alarms += _unlike(findings)
     alarms += [_unfair_words(flag) for flag in findings.unfair]
     alarms += _few_seeds(findings.answer.comparisons)
     if study.tune is None:
@@ -85,6 +86,19 @@ def _alarms(findings: Findings) -> list[Block]:
             "than others (tune=lr searches a learning rate for each)."
         )
     return [Alarm(text) for text in alarms]
+
+
+def _unlike(findings: Findings) -> list[str]:
+    """Comparisons in which a pair of cells was scored on unlike text."""
+    found, said = findings.results, []
+    for comparison in findings.answer.comparisons:
+        own, other = found.finished(comparison.variant), found.finished(comparison.against)
+        if not all(results.alike(own[seed], other[seed]) for seed in own.keys() & other.keys()):
+            said.append(
+                f"Not comparable: {comparison.variant} and {comparison.against} were scored on other text or "
+                "with another tokenizer, so they are no pair."
+            )
+    return said
 
 
 def _few_seeds(comparisons: Sequence[Comparison]) -> list[str]:
@@ -198,7 +212,7 @@ def _prediction(findings: Findings) -> list[Block]:
     if study.source:
         blocks.append(Note(f"Source: {study.source}"))
     if not blocks:
-        blocks.append(Text("The study states no prediction."))
+        return [Text("The study states no prediction.")]
     verdict = findings.answer.verdict
     said = {
         HELD: "It held.",
@@ -311,7 +325,7 @@ def _other_splits(found: Results) -> list[Block]:
     metric = found.study.metric
     return [
         Table(("variant", *splits), rows),
-        Note(f"{TITLES.get(metric, metric)}, mean ± standard deviation."),
+        Note(f"{TITLES.get(metric, metric)}: mean ± standard deviation over seeds."),
     ]
 
 
@@ -323,11 +337,7 @@ def _on_split(outcomes: Sequence[Outcome], split: str) -> str:
 def _power(findings: Findings) -> list[Block]:
     power, metric = findings.answer.power, findings.results.study.metric
     if power is None:
-        return [
-            Text(
-                "With one seed a variant nothing can be said of chance: no difference, however large, is one."
-            )
-        ]
+        return [Text("With one seed a variant no difference, however large, can be told from chance.")]
     unit = UNITS.get(metric, metric)
     text = (
         f"Differences between paired seeds have a standard deviation of {number(power.sd)} {unit} (pooled "

@@ -5,7 +5,6 @@ import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -199,38 +198,34 @@ class Results:
         """Of all cells that have one."""
         return [cell.outcome for cell in self.cells if cell.outcome is not None]
 
-    @cached_property
-    def references(self) -> tuple[str, ...]:
-        """The references of the test split, which all cells share.
 
-        Raises
-        ------
-        UserError
-            No cell is done, cells were scored on unlike data, or the data is not there any more as it was.
-        """
-        done = [cell for cell in self.cells if cell.outcome is not None]
-        if not done:
-            raise UserError("no cell is done")
-        first = _outcome(done[0])
-        for cell in done:
-            if (digests := _digests(_outcome(cell))) != _digests(first):
-                raise UserError(
-                    f"{cell.folder} was scored on other data ({digests}) than {done[0].folder} "
-                    f"({_digests(first)})"
-                )
-        corpus = construct(SOURCES, done[0].config.data, {}, "data").load(first.split)
-        if sorted(corpus.hashes.values()) != _digests(first):
-            raise UserError(f"{corpus.origin} is not any more what the cells were scored on")
-        return references(corpus)
+def alike(one: Cell, other: Cell) -> bool:
+    """Whether two finished cells were scored on the same text in the same way, so that scores compare."""
+    return _scored_on(one) == _scored_on(other)
+
+
+def _scored_on(cell: Cell) -> tuple[str, tuple[str, ...]]:
+    outcome = _outcome(cell)
+    return outcome.tokenize, tuple(sorted(outcome.data.values()))
+
+
+def references_of(cell: Cell) -> tuple[str, ...]:
+    """The references that a finished cell was scored on.
+
+    Raises
+    ------
+    UserError
+        Its data is not there any more as it was.
+    """
+    corpus = construct(SOURCES, cell.config.data, {}, "data").load(_outcome(cell).split)
+    if sorted(corpus.hashes.values()) != sorted(_outcome(cell).data.values()):
+        raise UserError(f"{corpus.origin} is not any more what {cell.folder} was scored on")
+    return references(corpus)
 
 
 def _outcome(cell: Cell) -> Outcome:
     assert cell.outcome is not None
     return cell.outcome
-
-
-def _digests(outcome: Outcome) -> list[str]:
-    return sorted(outcome.data.values())
 
 
 # --------------------------------------------------------------------------------------

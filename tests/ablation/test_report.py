@@ -138,6 +138,15 @@ def test_one_seed_is_said_plainly(tmp_path: Path) -> None:
     assert "one seed: no test" in text and "No answer: one seed cannot tell" in text
 
 
+def test_cells_scored_on_other_text_are_not_compared(tmp_path: Path) -> None:
+    builder = StudyBuilder(tmp_path / "s", tmp_path / "t", {"base": None, "new": "base"})
+    builder.done("base", 1, noisy(0.1, 1))
+    builder.done("new", 1, noisy(0.1, 1), test={"data": {"other.tsv": "ab"}})
+    text = write(builder.write()).with_name("report.md").read_text(encoding="utf8")
+    assert "Not comparable: new and base were scored on other text" in text
+    assert "| new | base | 0 |" in text
+
+
 def test_a_study_that_has_only_begun_has_a_report(tmp_path: Path) -> None:
     builder = StudyBuilder(tmp_path / "s", tmp_path / "t", {"base": None, "new": "base"})
     for name in builder.variants:
