@@ -167,7 +167,7 @@ def highest_entropy(shape: tuple[int, ...], causal: bool) -> float:
 
 
 def describe(maps: SentenceMaps) -> str:
-    """A table a kind, where there is any: a line a layer, a column a head, its entropy in nats, its pattern."""
+    """A table a kind, where there is any: a line a layer, a column a head; entropy in nats, and pattern."""
     kinds = [("encoder", maps.encoder, False), ("decoder", maps.decoder, True), ("cross", maps.cross, False)]
     return "\n\n".join(_table(name, weights, causal) for name, weights, causal in kinds if len(weights))
 

@@ -1,6 +1,8 @@
 """The leak test passes every healthy shape, and names each of the planted faults."""
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from torch import Tensor
 
 import minitrans.model.attention
 from minitrans.build import build_model
-from minitrans.config import Experiment, FeedForwardConfig, ModelConfig, TokenizerConfig
+from minitrans.config import Experiment, FeedForwardConfig, ModelConfig, TokenizerConfig, TrainConfig
 from minitrans.data.batching import Batch
 from minitrans.errors import UserError
 from minitrans.model.attention import MultiHeadAttention
@@ -19,7 +21,9 @@ from minitrans.model.encoder_decoder import EncoderDecoder
 from minitrans.model.layers import EncoderLayer
 from minitrans.model.recurrent import BidirectionalLSTM
 from minitrans.model.transformer import Transformer
-from minitrans.training.leak import TOLERANCE, check_for_leaks
+from minitrans.training.leak import ANNOUNCEMENT, TOLERANCE, check_for_leaks
+from minitrans.training.session import start
+from tests.training.tiny import changed
 
 NUM_ENTRIES = 20
 
@@ -452,3 +456,15 @@ def test_in_training_a_leaking_decoder_sees_all_and_in_search_the_past() -> None
     expected = causal.decode(batch.tgt_in, memory, batch.src_mask)
     real = batch.tgt_in != 0
     torch.testing.assert_close(torch.cat(steps, dim=1)[real], expected[real], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_leak_on_purpose_is_said_and_recorded(
+    tiny: TrainConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str], causal: bool
+) -> None:
+    changes = {"model.causal": causal, "training.leak_test": True, "training.max_updates": 2}
+    start(changed(tiny, {**changes, "run_dir": str(tmp_path / "run")}), {})
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("A leak")]
+    assert said == ([] if causal else [ANNOUNCEMENT])
+    for name in ("result.json", "provenance.json"):
+        assert json.loads((tmp_path / "run" / name).read_text(encoding="utf8"))["leak"] is not causal
