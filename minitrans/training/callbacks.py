@@ -23,15 +23,17 @@ from minitrans.data.stream import Share
 from minitrans.data.tokenizer import Tokenizers
 from minitrans.decoding.translator import evaluating
 from minitrans.errors import UserError
+from minitrans.model.encoder_decoder import EncoderDecoder
 from minitrans.run import RunFolder
 from minitrans.training.ema import MovingAverage
 from minitrans.training.interruption import Interruption
 from minitrans.training.log import MetricsFile, Row, log_row
 from minitrans.training.module import Totals, TranslationModule
+from minitrans.training.sharding import gathered, like
 from minitrans.training.validation import Validation
 
-# Gets a validation's translations, for a logger that can show them: module, update, translations.
-Show = Callable[["TranslationModule", int, list[str]], None]
+# Gets a validation's translations, for a logger that can show them: model, update, translations.
+Show = Callable[[EncoderDecoder, int, list[str]], None]
 
 
 class Stopwatch:
@@ -66,6 +68,13 @@ class FollowWeights(Callback):
 
     def __init__(self, average: MovingAverage):
         self.average = average
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Keep of the average what this process keeps of the weights."""
+        weights = _module(pl_module).model.state_dict()
+        self.average.weights = {
+            name: like(weights[name], mean) for name, mean in self.average.weights.items()
+        }
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: Share, batch_idx: int
@@ -179,10 +188,10 @@ class Validate(Callback):
 
     def _validate(self, trainer: Trainer, module: TranslationModule, batch: Share) -> None:
         weights = self.average.in_place(module.model) if self.average else contextlib.nullcontext()
-        with weights, evaluating(module.model):
-            scores = self.validation.run(module.model)
+        with weights, module.whole() as model, evaluating(model):
+            scores = self.validation.run(model)
             if self.show is not None:
-                self.show(module, batch.update, scores.translations)
+                self.show(model, batch.update, scores.translations)
         self.metrics.write({"update": batch.update, "epoch": batch.epoch, "split": "valid", **scores.row()})
         self._compare(module, scores.row()["bleu" if self.settings.metric == "bleu" else "nll"])
         patience = self.settings.patience
@@ -280,18 +289,19 @@ class SaveCheckpoints(Callback):
             trainer.should_stop = True
 
     def _save(self, trainer: Trainer, module: TranslationModule) -> None:
-        model = trainer.strategy.lightning_module_state_dict()
-        optimizer = trainer.strategy.optimizer_state(trainer.optimizers[0])
+        first = trainer.is_global_zero
+        model = gathered(module.model.state_dict(keep_vars=True), keep=first)
+        optimizer = gathered(trainer.optimizers[0].state_dict(), keep=first)
+        average = gathered(self.average.weights, keep=first) if self.average else None
         window = asdict(_summed(trainer, module.totals))
-        if trainer.is_global_zero:
-            weights = {name.removeprefix("model."): tensor for name, tensor in model.items()}
+        if first:
             self._write(
                 Checkpoint(
                     path=self.folder.step(module.progress.update),
                     experiment=self.experiment,
                     tokenizers=self.tokenizers,
-                    model=weights,
-                    ema=self.average.weights if self.average else None,
+                    model=model,
+                    ema=average,
                     optimizer=optimizer,
                     progress=replace(module.progress, window=window),
                 )

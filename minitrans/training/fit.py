@@ -8,13 +8,14 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import Logger, WandbLogger
-from lightning.pytorch.strategies import DDPStrategy, Strategy
+from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Strategy
 
 from minitrans import checkpoint
 from minitrans.checkpoint import Checkpoint
 from minitrans.config import TrainConfig, TrainerConfig, plain
 from minitrans.data.stream import UpdateStream
 from minitrans.errors import UserError
+from minitrans.model.encoder_decoder import EncoderDecoder
 from minitrans.processes import Launched, Processes, absent, failed_to_answer, launched
 from minitrans.run import RunFolder
 from minitrans.training import precision
@@ -34,6 +35,7 @@ from minitrans.training.log import MetricsFile, close_loggers, make_loggers
 from minitrans.training.module import Totals, TranslationModule
 from minitrans.training.prepare import Material
 from minitrans.training.resume import experiment_of, settle
+from minitrans.training.sharding import like
 from minitrans.training.validation import Validation
 
 _SHOWN_TRANSLATIONS = 10
@@ -124,10 +126,23 @@ def _trainer(
 
 
 def _strategy(machine: TrainerConfig, process: Launched | None) -> str | Strategy:
-    if process is None or machine.strategy == "fsdp":
+    if machine.strategy == "fsdp":
+        return _sharding(machine, process)
+    if process is None:
         return machine.strategy
     # the buffers are constant tables: nothing to send before each update
     return DDPStrategy(timeout=timedelta(seconds=machine.timeout), broadcast_buffers=False)
+
+
+def _sharding(machine: TrainerConfig, process: Launched | None) -> str | Strategy:
+    """The weights in parts, which the module deals out; one process alone keeps them whole."""
+    if process is None or process.world_size == 1:
+        return "auto"
+    return ModelParallelStrategy(
+        data_parallel_size=process.world_size,
+        tensor_parallel_size=1,
+        timeout=timedelta(seconds=machine.timeout),
+    )
 
 
 def _gone(process: Launched, timeout: int) -> str:
@@ -152,10 +167,17 @@ class RestoreOptimizer(Callback):
         optimizer = trainer.optimizers[0]
         saved = self.state["param_groups"]
         groups = [
-            {**own, "params": old["params"]}
-            for own, old in zip(optimizer.state_dict()["param_groups"], saved, strict=True)
+            {**new, "params": old["params"]}
+            for new, old in zip(optimizer.state_dict()["param_groups"], saved, strict=True)
         ]
-        optimizer.load_state_dict({"state": self.state["state"], "param_groups": groups})
+        numbers = [number for group in saved for number in group["params"]]
+        own = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        state = {
+            number: {name: like(parameter, item) for name, item in self.state["state"][number].items()}
+            for number, parameter in zip(numbers, own, strict=True)
+            if number in self.state["state"]
+        }
+        optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
 def _restore(
@@ -215,14 +237,14 @@ def _translations_shower(loggers: list[Logger], material: Material) -> Show | No
     references = list(material.valid_text.tgt[:_SHOWN_TRANSLATIONS])
     drawn = next((row for row, source in enumerate(sources) if source.strip()), 0)  # a blank has no map
 
-    def show(module: TranslationModule, update: int, translations: list[str]) -> None:
+    def show(model: EncoderDecoder, update: int, translations: list[str]) -> None:
         rows = [list(row) for row in zip(sources, references, translations, strict=False)]
         for logger in wandb_loggers:
             logger.log_text(
                 "translations", columns=["source", "reference", "translation"], data=rows, step=update
             )
         try:
-            image = picture(module.model, material.tokenizers, sources[drawn], translations[drawn])
+            image = picture(model, material.tokenizers, sources[drawn], translations[drawn])
         except UserError as error:  # a translation that reads as more tokens than there are positions
             print(f"no attention picture at update {update}: {error}")
             return
@@ -251,3 +273,5 @@ def _quieten() -> None:
         "broadcast_buffers",
     ):
         warnings.filterwarnings("ignore", message=f".*{advice}.*", module="lightning.*")
+    # keys of a cache are views, which nothing writes into
+    warnings.filterwarnings("ignore", message=".*returned a view tensor.*", module="torch.distributed.fsdp.*")

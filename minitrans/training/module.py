@@ -11,6 +11,7 @@ whole update's count, which the plan knows beforehand.
 
 import contextlib
 import math
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,8 @@ from lightning.pytorch import LightningModule
 from lightning.pytorch.core.optimizer import LightningOptimizer
 from lightning.pytorch.strategies import ParallelStrategy
 from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
 
 from minitrans.checkpoint import Progress
 from minitrans.config import TrainingConfig
@@ -30,6 +33,7 @@ from minitrans.model.encoder_decoder import EncoderDecoder
 from minitrans.training.optimizer import AdamW
 from minitrans.training.schedule import Schedule
 from minitrans.training.seeding import seed_micro_batch
+from minitrans.training.sharding import WholeCopy, shard
 
 
 @dataclass
@@ -97,6 +101,22 @@ class TranslationModule(LightningModule):
         self.progress = Progress()
         self.totals = Totals()
         self.report = UpdateReport()
+        self._copy: WholeCopy | None = None
+
+    def configure_model(self) -> None:
+        """Shard the weights over the processes, where the strategy is one that leaves it to the model."""
+        if self.device_mesh is not None:
+            self._copy = WholeCopy(self.model)
+            shard(self, "losses", self.device_mesh["data_parallel"])
+
+    @contextlib.contextmanager
+    def whole(self) -> Iterator[EncoderDecoder]:
+        """The model with all its weights in this process, to look at. All processes must call it."""
+        if self._copy is None:
+            yield self.model
+            return
+        with self._copy.of(self.model, self.device) as model:
+            yield model
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """The optimizer; its rate is set anew before each update."""
@@ -132,13 +152,15 @@ class TranslationModule(LightningModule):
             seed_micro_batch(self.seed, share.update, micro_batch.number)
             with self._collective(i == len(share.micro_batches) - 1):
                 smoothed, nll = self.losses(micro_batch)
-                # DDP averages over processes; times their number makes that the sum which the equation has
+                # the average over processes, times their number, is the sum that the equation has
                 scale = micro_batch.weight * self.trainer.world_size / share.target_tokens
                 self.manual_backward(smoothed * scale)
             self.totals.add(micro_batch, smoothed.item(), nll.item())
 
     def _collective(self, last: bool) -> AbstractContextManager[Any]:
         """Processes exchange gradients once an update: with the last micro-batch's backward pass."""
+        if isinstance(self, FSDPModule):
+            self.set_requires_gradient_sync(last)
         strategy = self.trainer.strategy
         if last or not isinstance(strategy, ParallelStrategy):
             return contextlib.nullcontext()
@@ -148,7 +170,8 @@ class TranslationModule(LightningModule):
         """Clip the whole update's gradient; returns its norm before clipping."""
         limit = self.settings.clip_norm
         parameters = [p for p in self.model.parameters() if p.grad is not None]
-        return float(torch.nn.utils.clip_grad_norm_(parameters, math.inf if limit is None else limit))
+        norm = torch.nn.utils.clip_grad_norm_(parameters, math.inf if limit is None else limit)
+        return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
 
     def _refuse_divergence(self, norm: float, share: Share) -> None:
         """Stop before a step that would write NaN or infinity into every weight."""

@@ -52,6 +52,7 @@ def prepare(config: TrainConfig, tokenizers: Tokenizers | None = None) -> Materi
         Whatever is wrong with data, configuration or both together, before anything is written.
     """
     refuse_machine(config.trainer)
+    refuse_sharded(config)
     source = construct(SOURCES, config.data, {}, "data")
     # every split is read, so that a bad one stops here and not after hours
     text = {split: source.load(split) for split in source.splits()}
@@ -102,8 +103,6 @@ def refuse_machine(trainer: TrainerConfig) -> None:
             "trainer.accelerator=gpu, but torch finds no GPU here; use trainer=cpu or trainer=auto"
         )
     on_gpu = trainer.accelerator != "cpu" and num_gpus > 0
-    if trainer.strategy == "fsdp" and not on_gpu:
-        raise UserError("trainer.strategy=fsdp works on GPUs alone; use trainer.strategy=ddp")
     most = PROCESSES_A_PROCESSOR * (os.cpu_count() or 1)
     for key, number in (("devices", trainer.devices), ("num_workers", trainer.num_workers)):
         if number > most:
@@ -115,6 +114,27 @@ def refuse_machine(trainer: TrainerConfig) -> None:
         raise UserError(
             f"trainer.devices={trainer.devices}, but this machine has {num_gpus}; "
             f"use trainer.devices={num_gpus}"
+        )
+
+
+# Before it torch overlooks the tensors in a dataclass, which the decoder's layers take and give.
+SHARDS_DATACLASSES = (2, 13)
+
+
+def refuse_sharded(config: TrainConfig) -> None:
+    """Stop where the weights are to be in parts and an update would not be that of the whole."""
+    if config.trainer.strategy != "fsdp":
+        return
+    if config.optimizer.get("kind") == "muon":
+        raise UserError(
+            "optimizer=muon turns whole matrices, of which each process keeps a part with "
+            "trainer.strategy=fsdp; use trainer.strategy=ddp, or optimizer=adamw"
+        )
+    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    if version < SHARDS_DATACLASSES:
+        raise UserError(
+            f"trainer.strategy=fsdp needs torch {'.'.join(map(str, SHARDS_DATACLASSES))}, but here is "
+            f"{torch.__version__}; use trainer.strategy=ddp"
         )
 
 

@@ -159,11 +159,11 @@ def assert_same_end(run: RunFolder, whole: RunFolder) -> None:
     assert_equal(one.model, other.model)
     assert_equal(one.optimizer, other.optimizer)
     assert updates(run) == updates(whole) == list(range(1, other.progress.update + 1))
-    assert _scores(run) == _scores(whole)
+    assert scores(run) == scores(whole)
     assert not [path for path in run.path.rglob(".*") if path.name.endswith(".partial")]
 
 
-def _scores(folder: RunFolder) -> list[str]:
+def scores(folder: RunFolder) -> list[str]:
     """The lines of ``result.json`` that do not tell of time."""
     lines = folder.result.read_text().splitlines()
     return [line for line in lines if '"seconds"' not in line and "_per_s" not in line]

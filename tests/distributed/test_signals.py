@@ -64,10 +64,12 @@ def test_one_of_two_processes_is_killed(config: TrainConfig, tmp_path: Path) -> 
     assert_goes_on_exactly(config, folder, tmp_path, max(updates(folder)))
 
 
-def test_one_of_two_processes_hangs(config: TrainConfig, tmp_path: Path) -> None:
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_one_of_two_processes_hangs(config: TrainConfig, tmp_path: Path, strategy: str) -> None:
     """After trainer.timeout (here 5 seconds) the other one names it; some 40 later both have ended."""
     folder = RunFolder(tmp_path / "run")
-    with running([*words(config), f"run_dir={folder.path}"], tmp_path / "run.log", processes=2) as command:
+    typed = words(changed(config, {"trainer.strategy": strategy}))
+    with running([*typed, f"run_dir={folder.path}"], tmp_path / "run.log", processes=2) as command:
         command.until(lambda: len(updates(folder)) >= 5)
         workers = command.workers()
         os.kill(workers[1], signal.SIGSTOP)

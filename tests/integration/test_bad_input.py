@@ -170,9 +170,10 @@ TRAIN = {
         ["trainer=gpu"],
         "trainer.accelerator=gpu, but torch finds no GPU here; use trainer=cpu or trainer=auto",
     ),
-    "FSDP without a GPU": (
-        ["trainer.strategy=fsdp"],
-        "trainer.strategy=fsdp works on GPUs alone; use trainer.strategy=ddp",
+    "FSDP with Muon": (
+        ["trainer.strategy=fsdp", "optimizer=muon"],
+        "optimizer=muon turns whole matrices, of which each process keeps a part with "
+        "trainer.strategy=fsdp; use trainer.strategy=ddp, or optimizer=adamw",
     ),
     "a list too short": (
         ["optimizer.betas=[0.9]"],
