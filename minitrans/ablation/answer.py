@@ -1,7 +1,7 @@
 """The answer to a study's question: one sentence computed from the figures, and whether it was foretold."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from minitrans.ablation.results import LESS_IS_BETTER, Results, Variant, alike, references_of
@@ -33,7 +33,10 @@ UNITS = {
 }
 """Metric -> what a difference is counted in."""
 
-HELD, NOT_HELD, OPEN = "held", "did not hold", "undecided"
+HELD, NOT_CONTRADICTED, OPEN, NOT_HELD = "held", "not contradicted", "undecided", "did not hold"
+
+MORE_SEEDS = (3, 5, 10)
+"""Numbers of seeds for which the power note says what they would show."""
 
 NO_DIFFERENCE, WORSE, BETTER = "no difference", "worse", "better"
 
@@ -90,15 +93,15 @@ class Comparison:
         """Whether the prediction held (None: there is none).
 
         That none was found where a difference was predicted decides nothing: the seeds may be too few. That
-        none was found where none was predicted is all that a prediction of none can ask for.
+        none was found where none was predicted does not contradict it, and no test can show more.
         """
         if self.expect is None:
             return None
         if self.test is None or self.p_holm is None:
             return OPEN
-        if self.expect == self.direction:
-            return HELD
-        return NOT_HELD if self.found else OPEN
+        if self.found:
+            return HELD if self.expect == self.direction else NOT_HELD
+        return NOT_CONTRADICTED if self.expect == NO_DIFFERENCE else OPEN
 
 
 @dataclass(frozen=True)
@@ -114,12 +117,15 @@ class Power:
     single, corrected
         The smallest true difference found in 80 % of such studies, by one comparison alone and where Holm's
         correction asks most of it.
+    more
+        Pairs -> the latter, with more seeds than the study has.
     """
 
     sd: float
     seeds: int
     single: float
     corrected: float
+    more: Mapping[int, float]
 
 
 @dataclass(frozen=True)
@@ -141,11 +147,11 @@ class Answer:
 
     @property
     def verdict(self) -> str | None:
-        """Of all predictions together: held where all did, not where one did not."""
+        """Of all predictions together: the worst."""
         verdicts = [comparison.verdict for comparison in self.comparisons if comparison.verdict]
         if not verdicts:
             return None
-        return next((v for v in (NOT_HELD, OPEN) if v in verdicts), HELD)
+        return next(v for v in (NOT_HELD, OPEN, NOT_CONTRADICTED, HELD) if v in verdicts)
 
 
 def answer(results: Results) -> Answer:
@@ -242,8 +248,13 @@ def _power(comparisons: Sequence[Comparison]) -> Power | None:
         return None
     counts = Counter(test.n for test in tests)
     seeds = max(counts, key=lambda n: (counts[n], n))
+    alpha = ALPHA / len(tests)
     return Power(
-        sd, seeds, smallest_difference(sd, seeds), smallest_difference(sd, seeds, ALPHA / len(tests))
+        sd=sd,
+        seeds=seeds,
+        single=smallest_difference(sd, seeds),
+        corrected=smallest_difference(sd, seeds, alpha),
+        more={n: smallest_difference(sd, n, alpha) for n in MORE_SEEDS if n > seeds},
     )
 
 

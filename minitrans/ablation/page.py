@@ -8,6 +8,7 @@ from minitrans.ablation import plots, results
 from minitrans.ablation.answer import (
     HELD,
     NO_DIFFERENCE,
+    NOT_CONTRADICTED,
     NOT_HELD,
     OPEN,
     UNITS,
@@ -217,6 +218,8 @@ def _prediction(findings: Findings) -> list[Block]:
     said = {
         HELD: "It held.",
         NOT_HELD: "It did not hold: look for the reason before you look for an explanation.",
+        NOT_CONTRADICTED: "Nothing contradicts it; where it says that there is no difference none was "
+        "detected, which does not prove that there is none.",
         OPEN: "Undecided: nothing speaks against it, but not all that it predicts was shown.",
         None: "The study does not say which variants it expects to differ, so nothing is checked.",
     }
@@ -346,7 +349,11 @@ def _power(findings: Findings) -> list[Block]:
     )
     if power.corrected > power.single:
         text += f", and of {number(power.corrected)} {unit} where Holm's correction asks most of it"
-    return [Text(f"{text}. Smaller ones may be there and go unseen.")]
+    blocks: list[Block] = [Text(f"{text}. Smaller ones may be there and go unseen.")]
+    if power.more:
+        more = ", ".join(f"{seeds} would show {number(least)}" for seeds, least in power.more.items())
+        blocks.append(Note(f"More seeds show smaller differences; as strictly, {more} {unit}."))
+    return blocks
 
 
 def _missing(found: Results) -> list[Block]:

@@ -9,6 +9,7 @@ from scipy import stats
 
 from minitrans.ablation.answer import Answer, answer, number, p_value, signed
 from minitrans.ablation.results import Results, load
+from minitrans.ablation.statistics import smallest_difference
 from minitrans.evaluation.metrics import bleu
 from tests.ablation.studies import REFERENCES, StudyBuilder, noisy, results_of
 
@@ -133,7 +134,7 @@ def test_what_has_no_pair_is_named() -> None:
         ("worse", (3.1, 2.8, 3.0, 3.3, 2.9), "held"),
         ("better", (3.1, 2.8, 3.0, 3.3, 2.9), "did not hold"),
         ("no difference", (3.1, 2.8, 3.0, 3.3, 2.9), "did not hold"),
-        ("no difference", (0.1, -0.2, 0.3, -0.1, 0.0), "held"),
+        ("no difference", (0.1, -0.2, 0.3, -0.1, 0.0), "not contradicted"),
         ("worse", (0.1, -0.2, 0.3, -0.1, 0.0), "undecided"),
         ("worse", (3.1,), "undecided"),
         ("worse", (), "undecided"),
@@ -157,7 +158,7 @@ def test_the_verdict_over_all_predictions_is_the_worst() -> None:
         both = {"a": "base", "b": "base"}
         return answer(results_of(scores, both, dict(zip("ab", expected, strict=False)), metric="x")).verdict
 
-    assert verdict("worse", "no difference") == "held"
+    assert verdict("worse", "no difference") == "not contradicted"
     assert verdict("worse", "worse") == "undecided"
     assert verdict("better", "worse") == "did not hold"
     assert verdict("worse") == "held"
@@ -181,7 +182,8 @@ def test_the_power_is_that_of_the_seeds_most_comparisons_have() -> None:
     power = answer(results_of(scores, dict.fromkeys("abc", "base"), metric="x")).power
     assert power is not None and power.seeds == 3
     assert power.sd == pytest.approx(np.sqrt((2 * 1 + 2 * 1 + 4 * 0.002) / 8))
-    assert power.corrected > power.single
+    assert power.corrected == smallest_difference(power.sd, 3, 0.05 / 3) > power.single
+    assert power.more == {n: smallest_difference(power.sd, n, 0.05 / 3) for n in (5, 10)}
 
 
 def test_one_hundred_studies_of_three_equal_variants() -> None:
