@@ -285,11 +285,12 @@ class TrainConfig(Experiment):
 class AblateConfig(TrainConfig):
     """``scripts/ablate.py``: a study, variants times seeds, run, compared and reported."""
 
-    study: str = _doc("a study of conf/study, or the path of a .yaml file of yours", "")
+    study: Section = _doc("a shipped study: conf/study", {})
+    study_file: str = _doc("a study of yours: a .yaml file like those of conf/study", "", path=True)
     study_dir: str = _doc("folder of the study (empty: runs/study-NAME)", "", path=True)
     seeds: list[int] = _doc("each variant runs once with each (empty: the study's)", [], low=0)
     variants: list[str] = _doc(
-        "variants besides the study's, such as ['attention=unscaled', 'position=none,rotary model.d_k=8,32']; "
+        'variants besides the study\'s, such as \'["attention=unscaled","position=none,rotary model.d_k=8,32"]\'; '
         "values apart by commas make every combination",
         [],
     )

@@ -99,28 +99,19 @@ class _StudyFile:
     )
 
 
-def read_study(name: str) -> Study:
-    """Read a study.
-
-    Parameters
-    ----------
-    name
-        A file of ``conf/study`` without its ending, or the path of a ``.yaml`` file.
+def read_study(file: str | Path) -> Study:
+    """Read a study from a file like those of ``conf/study``.
 
     Raises
     ------
     UserError
-        There is no such study; an unknown key (the nearest is named), a wrong value, a variant that names
-        another one that is not there, or that sets what is not a variant's to set.
+        The file cannot be read, or what :func:`study_of` refuses.
     """
-    known = shipped()
-    path = Path(name) if name.endswith((".yaml", ".yml")) else known.get(name)
-    if path is None:
-        raise UserError(f'study cannot be "{name}"{nearest(name, known)}')
+    path = Path(file)
     try:
         content = yaml.safe_load(path.read_text(encoding="utf8"))
     except OSError as error:
-        raise UserError(f"study={name} cannot be read: {error.strerror}; check the path") from error
+        raise UserError(f"study_file={file} cannot be read: {error.strerror}; check the path") from error
     except yaml.YAMLError as error:
         raise UserError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, Mapping):
@@ -134,7 +125,23 @@ def shipped() -> dict[str, Path]:
 
 
 def study_of(name: str, content: Mapping[str, Any], source: str) -> Study:
-    """The study that plain data describes (see :func:`read_study` for what is refused)."""
+    """The study that plain data describes.
+
+    Parameters
+    ----------
+    name
+        How tables and folders call it.
+    content
+        The keys of a file of ``conf/study``.
+    source
+        Where they come from, for the sentences of errors.
+
+    Raises
+    ------
+    UserError
+        An unknown key (the nearest is named), a wrong value, a variant that names another one that is not
+        there, or that sets what is not a variant's to set.
+    """
     file = parse(_StudyFile, content, source)
     for item in file.equal:
         if item not in HELD_EQUAL:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from minitrans.ablation.study import METRICS, Study, checked, from_command_line, read_study, shipped
+from minitrans.ablation.study import METRICS, Study, checked, from_command_line, read_study, shipped, study_of
 from minitrans.cli.argv import Words, read
 from minitrans.cli.compose import Composed, compose_line
 from minitrans.cli.main import run_main
@@ -42,7 +42,7 @@ def _ablate(argv: Sequence[str], composed: Composed[AblateConfig]) -> None:
     config = composed.config
     refuse_keys_of_cells(composed.typed)
     typed = words_for_the_base(argv)
-    study = asked_study(config)
+    study = asked_study(config, composed.typed.get("study"))
     check_words(study, typed)
     _run(study, typed, config, f"{program('ablate')} {shlex.join(argv)}")
 
@@ -100,25 +100,40 @@ def _machine(config: AblateConfig, logs: Path) -> "Submit":
     return LocalMachine(logs, torch.cuda.device_count() if torch.cuda.is_available() else 0)
 
 
-def asked_study(config: AblateConfig) -> Study:
+def asked_study(config: AblateConfig, name: str | None) -> Study:
     """The study that the command line asks for: a file's, that of its own variants, or both together.
+
+    Parameters
+    ----------
+    config
+        What was typed.
+    name
+        The choice of ``study=``, whose content ``config`` holds.
 
     Raises
     ------
     UserError
-        It asks for none, or what :func:`minitrans.ablation.study.read_study` refuses.
+        It asks for none or for two, or what :func:`minitrans.ablation.study.study_of` refuses.
     """
-    study = read_study(config.study) if config.study else None
+    study = _of_a_file(config, None if name == "null" else name)
     if config.variants or study is None:
         if not config.variants:
             known = ", ".join(shipped())
-            raise UserError(f"type study=NAME, or variants=['KEY=VALUE ...']; the studies are {known}")
+            raise UserError(f"type study=NAME, or variants='[\"KEY=VALUE ...\"]'; the studies are {known}")
         study = from_command_line(config.variants, study)
     tune = {"auto": study.tune, "lr": "lr", "none": None}[config.tune]
     seeds, metric = tuple(config.seeds) or study.seeds, config.metric or study.metric
     if metric not in METRICS:
         raise UserError(f'metric cannot be "{metric}"{nearest(metric, METRICS)}')
     return checked(dataclasses.replace(study, seeds=seeds, metric=metric, tune=tune), f"study {study.name}")
+
+
+def _of_a_file(config: AblateConfig, name: str | None) -> Study | None:
+    if config.study_file and name:
+        raise UserError(f"study={name} and study_file={config.study_file} are two studies; leave one out")
+    if config.study_file:
+        return read_study(config.study_file)
+    return study_of(name, config.study, f"study={name}") if name else None
 
 
 def refuse_keys_of_cells(typed: dict[str, Any]) -> None:
@@ -132,7 +147,7 @@ def words_for_the_base(argv: Sequence[str]) -> list[str]:
     """The words that are about the base experiment, and not about the study."""
     of_cells = {f.name for f in dataclasses.fields(TrainConfig)}
     own = {f.name for f in dataclasses.fields(AblateConfig)} - of_cells
-    return [word for word in argv if word.partition("=")[0] not in own]
+    return [word for word in argv if word.partition("=")[0].split(".")[0] not in own]
 
 
 def check_words(study: Study, typed: Sequence[str]) -> None:

@@ -41,7 +41,7 @@ _EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "ablate": (
         ("study=scaling seeds=[1,2,3] jobs=2", "a shipped study, two cells at once"),
         ("study=positions model=tiny training.max_updates=300", "another base for all of its variants"),
-        ("variants=['attention=scaled,unscaled model.d_k=8,32']", "a study of your own: 4 combinations"),
+        ("variants='[\"attention=scaled,unscaled model.d_k=8,32\"]'", "a study of your own: 4 combinations"),
         ("study=heads tune=lr max_hours=8", "each variant's learning rate searched first; a night's work"),
         ("study=ffn cluster=slurm jobs=20 slurm_gpus=1 slurm_partition=gpu", "20 jobs at a time in a queue"),
     ),

@@ -124,7 +124,7 @@ def test_the_number_type_is_a_variant() -> None:
 
 def test_a_study_of_the_users_own_is_a_path(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("cross: ['model.d_k=8,16']\n")
-    study = read_study(str(tmp_path / "mine.yaml"))
+    study = read_study(tmp_path / "mine.yaml")
     assert (study.name, [variant.name for variant in study.variants]) == (
         "mine",
         ["base", "model.d_k=8", "model.d_k=16"],
@@ -134,7 +134,7 @@ def test_a_study_of_the_users_own_is_a_path(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        (None, "study={} cannot be read: No such file or directory; check the path"),
+        (None, "study_file={} cannot be read: No such file or directory; check the path"),
         ("a: [1", "{} is no YAML: while parsing a flow sequence"),
         ("just words", "{} holds no keys; a study has question, base, variants and more"),
     ],
@@ -144,7 +144,7 @@ def test_files_that_are_no_study_are_refused(text: str | None, sentence: str, tm
     if text is not None:
         path.write_text(text)
     with pytest.raises(UserError) as error:
-        read_study(str(path))
+        read_study(path)
     assert str(error.value).startswith(sentence.format(path))
 
 
@@ -201,7 +201,7 @@ def test_the_studies_that_are_shipped() -> None:
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_shipped_study_says_what_it_asks_and_expects_and_from_where(name: str) -> None:
-    study = read_study(name)
+    study = read_study(shipped()[name])
     assert study.question.endswith("?")
     assert len(study.prediction.text) > 20 and len(study.prediction.source) > 10
     assert set(study.equal) <= set(HELD_EQUAL)
@@ -212,7 +212,7 @@ def test_a_shipped_study_says_what_it_asks_and_expects_and_from_where(name: str)
 @pytest.mark.parametrize("name", EXPECTED)
 def test_each_variant_of_a_shipped_study_is_a_model_of_its_own_as_large_as_it_says(name: str) -> None:
     """Where parameters are held equal they are within 2 %, but for the one variant that says otherwise."""
-    study = read_study(name)
+    study = read_study(shipped()[name])
     check_words(study, [])
     maker = CellMaker(replace(study, seeds=study.seeds[:1]), (), compose_words, "code")
     cells = maker.cells({})
