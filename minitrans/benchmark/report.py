@@ -7,8 +7,10 @@ from typing import Any
 from rich.table import Column, Table
 
 from minitrans.benchmark.contest import Spread
+from minitrans.benchmark.corpus import DataResult
 from minitrans.benchmark.decode import OURS, DecodingResult
 from minitrans.benchmark.profiling import Operation
+from minitrans.benchmark.startup import PARTS, StartupResult
 from minitrans.benchmark.train import TrainingResult
 
 
@@ -82,6 +84,41 @@ def shares_table(title: str, shares: Mapping[str, float]) -> Table:
     table = Table(title, *_right("share"))
     for name, share in shares.items():
         table.add_row(name, f"{share:.1%}")
+    return table
+
+
+def startup_table(result: StartupResult) -> Table:
+    """Seconds of each part until the first update."""
+    table = Table("until the first update", *_right("cold s", "warm s"), "what")
+    for name, about in PARTS.items():
+        parts = (result.cold.parts, result.warm_parts)
+        table.add_row(name, *(f"{part.get(name, 0):.2f}" for part in parts), about)
+    table.add_section()
+    table.add_row("all", f"{result.cold.seconds:.2f}", f"{result.warm_seconds.median:.2f}", "")
+    table.add_row("--help", "", f"{result.help.median:.2f}", "")
+    return table
+
+
+def data_table(result: DataResult) -> Table:
+    """What the data's way came to."""
+    planned = result.planned
+    table = Table("data", Column("", justify="right"), "what")
+    ratio = result.sentences_per_s.over(result.library_sentences_per_s).median
+    table.add_row(
+        "tokenising", f"{result.sentences_per_s}", "sentences/s, from text to the arrays on the disk"
+    )
+    table.add_row(
+        "", f"{result.library_sentences_per_s}", f"sentences/s, the library alone (ratio {ratio:.2f})"
+    )
+    table.add_row("feeding", f"{result.feed_tokens_per_s}", "target tokens/s of the loader alone")
+    table.add_row(
+        "planning", f"{planned.seconds:,.2f}", f"s for {planned.pairs:,} pairs in {planned.updates:,} updates"
+    )
+    table.add_row(
+        "",
+        f"{planned.peak_rss_mb:,.0f}",
+        f"MB at most, of which {planned.base_rss_mb:,.0f} before the first pair",
+    )
     return table
 
 

@@ -105,4 +105,22 @@ def _refuse_model_keys(composed: Composed[BenchmarkConfig]) -> None:
             raise UserError(f"{key} cannot stand beside checkpoint=, which fixes it; leave one of them out")
 
 
-TASKS: Mapping[str, Task] = {"train": _train, "decode": _decode}
+def _startup(composed: Composed[BenchmarkConfig], console: "Console") -> list[dict[str, Any]]:
+    from minitrans.benchmark.report import startup_table
+    from minitrans.benchmark.startup import measure_startup
+
+    result = measure_startup(composed.config, composed.typed)
+    console.print(startup_table(result))
+    return [result.row()]
+
+
+def _data(composed: Composed[BenchmarkConfig], console: "Console") -> list[dict[str, Any]]:
+    from minitrans.benchmark.corpus import measure_data
+    from minitrans.benchmark.report import data_table
+
+    result = measure_data(composed.config)
+    console.print(data_table(result))
+    return [result.row()]
+
+
+TASKS: Mapping[str, Task] = {"train": _train, "decode": _decode, "startup": _startup, "data": _data}
