@@ -27,13 +27,19 @@ def _prove(composed: Composed[TrainConfig]) -> None:
     if config.threads:
         torch.set_num_threads(config.threads)
     console = Console()
-    table = Table("claim", "what was compared", Column("largest difference", justify="right"), "verdict")
+    table = Table(
+        "claim",
+        Column("what was compared", overflow="fold"),
+        Column("largest difference", justify="right"),
+        "verdict",
+    )
     failed = []
     with tempfile.TemporaryDirectory(prefix="minitrans-prove-") as folder:
         for proof in prove(config, Path(folder)):
-            console.print(f"{proof.claim} …", highlight=False)
+            verdict = "holds" if proof.holds else "FAILS"
+            console.print(f"{proof.claim}: {verdict}", highlight=False)
             difference = f"{proof.difference:.1e} (allowed {proof.bound:.0e})"
-            table.add_row(proof.claim, proof.compared, difference, "holds" if proof.holds else "FAILS")
+            table.add_row(proof.claim, proof.compared, difference, verdict)
             failed += [] if proof.holds else [proof.claim]
     console.print(table)
     if failed:

@@ -20,6 +20,7 @@ from minitrans.checkpoint import Checkpoint
 from minitrans.config import TrainConfig, plain
 from minitrans.data.batching import Batch
 from minitrans.errors import UserError
+from minitrans.model.attention import MultiHeadAttention
 from minitrans.model.encoder_decoder import EncoderDecoder
 from minitrans.run import RunFolder, open_or_create, write_config
 from minitrans.training.fit import fit
@@ -72,7 +73,8 @@ def prove(config: TrainConfig, folder: Path) -> Iterator[Proof]:
     batch = first_batch(material.run_plan)
     yield _leaks(material, batch)
     yield _cache(material, batch)
-    yield _attention(short, material, batch)
+    if any(isinstance(layer, MultiHeadAttention) for layer in material.model.modules()):
+        yield _attention(short, material, batch)
     yield _fast(short, material, batch)
     yield _accumulation(short, folder)
     yield _processes(short, folder)
@@ -204,13 +206,20 @@ def _accumulation(config: TrainConfig, folder: Path) -> Proof:
 
 
 def _processes(config: TrainConfig, folder: Path) -> Proof:
-    """On the processor, which every machine has two processes' worth of; with the configuration's dropout."""
+    """On the processor, which every machine has two processes' worth of.
+
+    Dropout and strategy (with ``trainer=fsdp`` each process keeps a part of the weights) are the
+    configuration's.
+    """
     exact = _exact(config)
+    strategy = config.trainer.strategy
     alone = _run(_parts(exact, 2), folder / "alone")
-    two = replace(_parts(exact, 1), trainer=replace(exact.trainer, devices=2))
+    two = replace(_parts(exact, 1), trainer=replace(exact.trainer, devices=2, strategy=strategy))
     together = _run(two, folder / "together", lambda run: run_workers(two.trainer, run, None))
+    parts = " with parts of the weights" if strategy == "fsdp" else ""
     compared = (
-        f"weights after {UPDATES} updates by 2 processes and in 2 micro-batches (float64, SGD, dropout)"
+        f"weights after {UPDATES} updates by 2 processes{parts} and in 2 micro-batches "
+        "(float64, SGD, dropout)"
     )
     return Proof("Processes change no update", compared, _weights_apart(alone, together), 1e-6)
 
