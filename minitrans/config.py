@@ -290,7 +290,7 @@ class AblateConfig(TrainConfig):
     study_dir: str = _doc("folder of the study (empty: runs/study-NAME)", "", path=True)
     seeds: list[int] = _doc("each variant runs once with each (empty: the study's)", [], low=0)
     variants: list[str] = _doc(
-        'variants besides the study\'s, such as \'["attention=unscaled","position=none,rotary model.d_k=8,32"]\'; '
+        "variants besides the study's, such as '[\"position=none,rotary model.d_k=8,32\"]'; "
         "values apart by commas make every combination",
         [],
     )
