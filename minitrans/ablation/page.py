@@ -74,9 +74,12 @@ def _alarms(findings: Findings) -> list[Block]:
             "was to predict. Its training and validation loss mean nothing beside those of other variants."
         )
     if found.missing:
+        alarms.append(f"{len(found.missing)} of {len(found.cells)} cells have no score (listed below).")
+    failed = list(dict.fromkeys(cell.variant for cell in found.missing if cell.error is not None))
+    if failed:
         alarms.append(
-            f"{len(found.missing)} of {len(found.cells)} cells are missing (listed below). A variant whose "
-            "bad seeds failed looks better than it is."
+            f"Seeds of {', '.join(failed)} failed. A variant that is judged by the seeds that went well looks "
+            "better than it is."
         )
     alarms += _unlike(findings)
     alarms += [_unfair_words(flag) for flag in findings.unfair]

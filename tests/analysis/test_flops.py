@@ -124,6 +124,25 @@ def test_recurrent_and_convolutional_models_are_counted_too() -> None:
         assert cost_of(model).of(Shape.of(batch)) == pytest.approx(count(model, batch), rel=0.01)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"architecture": "lstm", "num_encoder_layers": 2, "d_hidden": 10},
+        {"architecture": "conv", "num_encoder_layers": 2, "d_hidden": 10, "kernel_size": 3},
+    ],
+    ids=lambda settings: settings["architecture"],
+)
+def test_the_rivals_cost_what_torch_counts(settings: dict[str, Any]) -> None:
+    model = ModelConfig(num_decoder_layers=2, d_model=D, **settings)
+    config = TrainConfig(
+        model=model, position={"kind": "none"}, attention={"kind": "scaled_dot_product", "scale": 1.0}
+    )
+    built = build_model(config, N, N)
+    cost = cost_of(built)
+    for batch in (BATCH, batch_of([([4] * 30, [5] * 40), ([4] * 12, [5] * 33)])):
+        assert cost.of(Shape.of(batch)) == pytest.approx(count(built, batch), rel=0.01)
+
+
 def test_a_cost_that_is_no_such_polynomial_is_refused() -> None:
     def cubic(memory: Tensor) -> Tensor:
         square = memory @ memory.transpose(1, 2)  # (B, S, S)
