@@ -70,16 +70,16 @@ def _alarms(findings: Findings) -> list[Block]:
     leaks = [v.name for v in study.variants if any(outcome.leak for outcome in found.outcomes(v.name))]
     if leaks:
         alarms.append(
-            f"A leak, as configured: in training the decoder of {', '.join(leaks)} saw the tokens that it "
-            "was to predict. Its training and validation loss mean nothing beside those of other variants."
+            f"A leak, as configured: in training the decoder of {', '.join(leaks)} saw the tokens that "
+            "it was to predict. Its training and validation loss mean nothing beside those of other variants."
         )
     if found.missing:
         alarms.append(f"{len(found.missing)} of {len(found.cells)} cells have no score (listed below).")
     failed = list(dict.fromkeys(cell.variant for cell in found.missing if cell.error is not None))
     if failed:
         alarms.append(
-            f"Seeds of {', '.join(failed)} failed. A variant that is judged by the seeds that went well looks "
-            "better than it is."
+            f"Seeds of {', '.join(failed)} failed. A variant that is judged by the seeds that went well "
+            "looks better than it is."
         )
     alarms += _unlike(findings)
     alarms += [_unfair_words(flag) for flag in findings.unfair]
