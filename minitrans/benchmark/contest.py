@@ -90,7 +90,7 @@ def _work(work: Callable[[Connection, J], None], channel: Connection, job: J) ->
         work(channel, job)
     except UserError as error:
         channel.send(Failure(str(error)))
-    except KeyboardInterrupt:  # the process that asked says so
+    except (KeyboardInterrupt, EOFError, BrokenPipeError):  # the process that asked says so, or is gone
         pass
 
 

@@ -79,6 +79,7 @@ class Window:
     """One pass over the sources."""
 
     seconds: float
+    cpu_seconds: float  # of all threads
     sentences: int
     output_tokens: int  # end tokens not counted
 
@@ -130,6 +131,7 @@ class DecodingResult:
             "output_tokens_per_s": self.output_tokens_per_s.median,
             "spread": speed.spread,
             "windows": list(speed.values),
+            "sentences_per_cpu_s": Spread(tuple(w.sentences / w.cpu_seconds for w in self.windows)).median,
             "sentences": self.windows[0].sentences,
             "output_tokens": self.windows[0].output_tokens,
             "steps_per_output_token": self.last.steps_per_output_token,
@@ -283,9 +285,10 @@ def _on_its_device(job: Job) -> EncoderDecoder:
 
 
 def _pass(decode: Decode, batches: Batches) -> Window:
-    start = time.perf_counter()
+    start, cpu = time.perf_counter(), time.process_time()
     outputs = [tokens for batch in batches for tokens in decode(batch)]
-    return Window(time.perf_counter() - start, len(outputs), sum(len(tokens) for tokens in outputs))
+    seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu
+    return Window(seconds, cpu_seconds, len(outputs), sum(len(tokens) for tokens in outputs))
 
 
 def _searching(model: "EncoderDecoder | Watched", settings: SearchConfig) -> Decode:

@@ -10,6 +10,7 @@ from minitrans.benchmark.contest import Spread
 from minitrans.benchmark.corpus import DataResult
 from minitrans.benchmark.decode import OURS, DecodingResult
 from minitrans.benchmark.profiling import Operation
+from minitrans.benchmark.scaling import Curve
 from minitrans.benchmark.startup import PARTS, StartupResult
 from minitrans.benchmark.train import TrainingResult
 
@@ -36,7 +37,9 @@ def training_table(results: Sequence[TrainingResult]) -> Table:
     table = Table(
         "",
         "type",
-        *_right("target tokens/s", "ratio", "padding", "GFLOP/s", "of peak", "memory MB", "parameters"),
+        *_right(
+            "target tokens/s", "a CPU s", "ratio", "padding", "GFLOP/s", "of peak", "memory MB", "parameters"
+        ),
     )
     ours = results[-1].target_tokens_per_s
     for result in results:
@@ -46,6 +49,7 @@ def training_table(results: Sequence[TrainingResult]) -> Table:
             result.name,
             result.dtype,
             str(result.target_tokens_per_s),
+            f"{row['target_tokens_per_cpu_s']:,.0f}",
             ratio,
             f"{row['padding_fraction']:.1%}",
             f"{row['flops_per_s'] / 1e9:,.1f}",
@@ -62,7 +66,7 @@ def decoding_table(results: Sequence[DecodingResult]) -> Table:
     table = Table(
         "greedy" if beam_size == 1 else f"beam {beam_size}",
         "type",
-        *_right("sentences/s", "ratio", "output tokens/s", "steps a token", "memory MB"),
+        *_right("sentences/s", "a CPU s", "ratio", "output tokens/s", "steps a token", "memory MB"),
     )
     ours = max((r for r in results if r.name == OURS), key=lambda r: r.sentences_per_s.median)
     for result in results:
@@ -71,6 +75,7 @@ def decoding_table(results: Sequence[DecodingResult]) -> Table:
             result.name,
             result.dtype,
             str(result.sentences_per_s),
+            f"{result.row()['sentences_per_cpu_s']:,.0f}",
             f"{ours.sentences_per_s.over(result.sentences_per_s).median:.2f}",
             f"{result.output_tokens_per_s.median:,.0f}",
             "" if steps is None else f"{steps:.2f}",
@@ -119,6 +124,16 @@ def data_table(result: DataResult) -> Table:
         f"{planned.peak_rss_mb:,.0f}",
         f"MB at most, of which {planned.base_rss_mb:,.0f} before the first pair",
     )
+    return table
+
+
+def scaling_table(found: Sequence[Curve]) -> Table:
+    """The exponents beside the predicted ones."""
+    table = Table("along", "figure", *_right("from", "to", "exponent", "predicted"))
+    for curve in found:
+        exponents = (curve.exponent, curve.predicted_exponent)
+        shown = ("" if exponent is None else f"{exponent:.2f}" for exponent in exponents)
+        table.add_row(curve.axis, curve.name, f"{curve.x[0]:,}", f"{curve.x[-1]:,}", *shown)
     return table
 
 

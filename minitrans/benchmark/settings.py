@@ -27,13 +27,14 @@ class DecodeConfig:
 class ScalingConfig:
     """The axes of ``scaling``. Along each one, the others stay at the values of the configuration."""
 
+    length: int = _doc("tokens of every sentence, end token counted, along the other axes", 32, low=2)
     lengths: list[int] = _doc("tokens of every sentence", [8, 16, 32, 64, 128, 256, 512, 1024], low=2)
     widths: list[int] = _doc("d_model, with d_ff and the heads in proportion", [64, 128, 256, 512], low=8)
     vocab_sizes: list[int] = _doc("entries of the vocabulary", [1000, 4000, 16000, 64000], low=32)
     update_tokens: list[int] = _doc("tokens of one update", [1024, 2048, 4096, 8192], low=64)
     threads: list[int] = _doc("processor threads of one process", [1, 2], low=1)
     processes: list[int] = _doc("processes of one thread each, by DDP", [1, 2], low=1)
-    output_dir: str = _doc("where scaling.png goes", "benchmark", path=True)
+    output_dir: str = _doc("the folder that scaling.png goes into", "benchmark", path=True)
 
 
 @dataclass

@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 import tempfile
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -30,7 +30,7 @@ from minitrans.data import stream
 from minitrans.data.plan import split
 from minitrans.data.stream import RunPlan
 from minitrans.errors import UserError
-from minitrans.model.attention import MultiHeadAttention
+from minitrans.model.attention import MultiHeadAttention, ScaledDotProductAttention
 from minitrans.model.embeddings import TokenEmbedding
 from minitrans.model.encoder_decoder import EncoderDecoder
 from minitrans.model.feedforward import FeedForward, GatedFeedForward
@@ -58,9 +58,10 @@ PARTS = [
     Timed(stream, "collate", "data"),
     Timed(TokenEmbedding, "forward", "embedding"),
     *(Timed(kind, "add", "embedding") for kind in POSITIONS.values() if "add" in vars(kind)),
-    Timed(MultiHeadAttention, "project_query", "attention"),
-    Timed(MultiHeadAttention, "project_key_value", "attention"),
-    Timed(MultiHeadAttention, "attend", "attention"),
+    Timed(ScaledDotProductAttention, "forward", "attention"),
+    Timed(MultiHeadAttention, "project_query", "attention's projections"),
+    Timed(MultiHeadAttention, "project_key_value", "attention's projections"),
+    Timed(MultiHeadAttention, "attend", "attention's projections"),
     Timed(FeedForward, "forward", "feed-forward"),
     Timed(GatedFeedForward, "forward", "feed-forward"),
     Timed(Residual, "open", "norms and residuals"),
@@ -78,6 +79,7 @@ class Window:
     """What one window came to."""
 
     seconds: float
+    cpu_seconds: float  # of all threads: less than the time x threads where other programs had the processor
     counts: Counts
     useful_flops: int
     peak_flops: float  # a second, of products of the same type with the same threads, just before
@@ -86,6 +88,11 @@ class Window:
     def target_tokens_per_s(self) -> float:
         """Real target tokens, end tokens counted."""
         return self.counts.tgt_tokens / self.seconds
+
+    @property
+    def target_tokens_per_cpu_s(self) -> float:
+        """Real target tokens a second of processor time: what a busy machine leaves more or less alone."""
+        return self.counts.tgt_tokens / self.cpu_seconds
 
     @property
     def flops_per_s(self) -> float:
@@ -97,6 +104,7 @@ class Window:
 class LastWord:
     """What a contestant tells of itself when it ends."""
 
+    base_rss_mb: float  # before the first update
     peak_rss_mb: float
     peak_gpu_mb: float
     parameters: int
@@ -156,6 +164,9 @@ class TrainingResult:
             "target_tokens_per_s": speed.median,
             "spread": speed.spread,
             "windows": list(speed.values),
+            "target_tokens_per_cpu_s": Spread(
+                tuple(window.target_tokens_per_cpu_s for window in self.windows)
+            ).median,
             "updates_per_s": counts.updates / seconds,
             "target_tokens_per_update": counts.tgt_tokens / counts.updates,
             "padding_fraction": counts.padding_fraction,
@@ -187,13 +198,16 @@ def measure_training(config: BenchmarkConfig) -> list[TrainingResult]:
         )
     own = Job(run, dtype_of(run), config.warm_up, config.profile)
     jobs = {OURS: own, **(_rivals_jobs(own) if config.peers else {})}
+    ours, *others = measure_jobs(jobs, config.seconds, config.windows)
+    return [*others, ours]
+
+
+def measure_jobs(jobs: Mapping[str, Job], seconds: float, windows: int) -> list[TrainingResult]:
+    """Let the trainings work in turn, so many windows of so many seconds; their figures in the same order."""
     with contestants(Contestant(name, _train, job) for name, job in jobs.items()) as started:
-        windows = in_turn(started, config.seconds, config.windows)
+        made = in_turn(started, seconds, windows)
         last = {contestant.name: contestant.finish() for contestant in started}
-    results = [
-        TrainingResult(name, job.dtype, tuple(windows[name]), last[name]) for name, job in jobs.items()
-    ]
-    return [*results[1:], results[0]]
+    return [TrainingResult(name, job.dtype, tuple(made[name]), last[name]) for name, job in jobs.items()]
 
 
 def dtype_of(run: TrainConfig) -> str:
@@ -257,12 +271,13 @@ def _script(channel: Connection, job: Job, material: Material, cost: Cost) -> Sc
     """Warm up, then a window for each order, then (ours) the split and the trace."""
     updates = _counted(material.run_plan)
     device = next(material.model.parameters()).device
+    base = peak_memory_mb()
     yield from _warm_up(job.warm_up, updates)
     channel.send(None)
     while (seconds := channel.recv()) is not None:
         peak = peak_flops(device, TORCH_TYPES[job.dtype], PEAK_SECONDS)
-        passed, counts = yield from _window(seconds, updates)
-        channel.send(Window(passed, counts, counts.useful_flops(cost), peak))
+        passed, cpu, counts = yield from _window(seconds, updates)
+        channel.send(Window(passed, cpu, counts, counts.useful_flops(cost), peak))
     memory = peak_memory_mb(), peak_gpu_memory_mb()  # before the trace takes some
     shares: dict[str, float] = {}
     operations: list[Operation] = []
@@ -275,6 +290,7 @@ def _script(channel: Connection, job: Job, material: Material, cost: Cost) -> Sc
             operations, path = trace.operations, trace.path
     channel.send(
         LastWord(
+            base,
             *memory,
             parameters=sum(parameter.numel() for parameter in material.model.parameters()),
             threads=torch.get_num_threads(),
@@ -301,17 +317,17 @@ def _warm_up(seconds: float, updates: Iterator[Counts]) -> Script:
         made += 1
 
 
-def _window(seconds: float, updates: Iterator[Counts]) -> Generator[None, None, tuple[float, Counts]]:
+def _window(seconds: float, updates: Iterator[Counts]) -> Generator[None, None, tuple[float, float, Counts]]:
     """Updates for so many seconds, the last one whole."""
     synchronize()
-    start, counts = time.perf_counter(), Counts()
+    start, cpu, counts = time.perf_counter(), time.process_time(), Counts()
     while True:
         yield
         counts += next(updates)
         synchronize()
         passed = time.perf_counter() - start
         if passed >= seconds:
-            return passed, counts
+            return passed, time.process_time() - cpu, counts
 
 
 def _shares() -> Generator[None, None, dict[str, float]]:

@@ -5,6 +5,7 @@ Tables for people, then JSON lines for programs: the last line printed is always
 
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from minitrans.benchmark.settings import BenchmarkConfig
@@ -123,4 +124,49 @@ def _data(composed: Composed[BenchmarkConfig], console: "Console") -> list[dict[
     return [result.row()]
 
 
-TASKS: Mapping[str, Task] = {"train": _train, "decode": _decode, "startup": _startup, "data": _data}
+def _scaling(composed: Composed[BenchmarkConfig], console: "Console") -> list[dict[str, Any]]:
+    from minitrans.benchmark.curves import draw
+    from minitrans.benchmark.report import scaling_table
+    from minitrans.benchmark.scaling import curves, measure_scaling
+
+    folder = output_folder(composed.config.scaling.output_dir)
+    points = []
+    for point in measure_scaling(composed.config):
+        console.print(f"{point.axis} {point.value:,}: {point.seconds * 1e6:,.1f} µs a token", highlight=False)
+        points.append(point)
+    found = curves(points)
+    console.print(scaling_table(found))
+    picture = draw(found, folder / "scaling.png")
+    console.print(f"{picture}", highlight=False, soft_wrap=True)
+    exponents = [
+        {
+            "axis": curve.axis,
+            "figure": curve.name,
+            "exponent": curve.exponent,
+            "predicted": curve.predicted_exponent,
+        }
+        for curve in found
+    ]
+    last = {"benchmark": "scaling", "exponents": exponents, "picture": str(picture)}
+    return [*(point.row() for point in points), last]
+
+
+def output_folder(path: str) -> Path:
+    """A folder to write into, made where it is not there."""
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"scaling.output_dir={folder} cannot be made a folder: {error.strerror}; give another"
+        ) from error
+    return folder
+
+
+TASKS: Mapping[str, Task] = {
+    "train": _train,
+    "decode": _decode,
+    "scaling": _scaling,
+    "startup": _startup,
+    "data": _data,
+}
