@@ -147,8 +147,9 @@ class RecurrentDecoder(DecoderFace):
     o_t = tanh(W_o [c_t; h_t])                                the state that predicts token t + 1
 
     The output o_t enters the next step (input feeding), which so knows where the last ones looked. That makes
-    training a loop over the target; without it an LSTM over all positions at once took 0.4 of the loop's
-    time, but the loop is what published baselines have, and its time is near a Transformer's all the same.
+    training a loop over the target. One LSTM over all positions at once would take 0.4 of the loop's time,
+    but input feeding is what published baselines have, and even so an update of ``tiny_lstm`` takes as long
+    as one of ``tiny`` (0.32 and 0.35 processor seconds for 2,000 tokens, bf16).
 
     The first state is h_0 = c_0 = tanh(W_0 ←m_1), from the encoder's last step leftwards (Bahdanau et al.
     2015, appendix A.2.2).
@@ -196,14 +197,16 @@ class RecurrentDecoder(DecoderFace):
     ) -> tuple[Tensor, Cache[RecurrentCache]]:
         """The newest tokens (B*W, T) -> their states (B*W, T, D), and the grown cache."""
         (kept,) = cache.layers
-        outputs, weights = [], []
+        outputs: list[Tensor] = []
+        weights: list[Tensor] = []
         for y in self.dropout(self.embedding(tgt)).unbind(dim=1):  # (B*W, T, D) -> T times (B*W, D)
             kept, looked = self._step(y, kept, cache.src_mask, need_weights=maps is not None)
             outputs.append(kept.fed)
-            weights.append(looked)
+            if looked is not None:
+                weights.append(looked)
         if maps is not None:
-            looked = torch.stack([w for w in weights if w is not None], dim=2)  # (B, W, T, S)
-            maps.cross.append(looked.flatten(1, 2).unsqueeze(1))  # (B, 1, W*T, S)
+            looked = torch.stack(weights, dim=2)  # T times (B, W, S) -> (B, W, T, S)
+            maps.cross.append(looked.flatten(1, 2).unsqueeze(1))  # (B, W, T, S) -> (B, 1, W*T, S)
         return torch.stack(outputs, dim=1), replace(cache, layers=(kept,), length=cache.length + tgt.size(1))
 
     def _step(
