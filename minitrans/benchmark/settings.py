@@ -34,7 +34,7 @@ class ScalingConfig:
     update_tokens: list[int] = _doc("tokens of one update", [1024, 2048, 4096, 8192], low=64)
     threads: list[int] = _doc("processor threads of one process", [1, 2], low=1)
     processes: list[int] = _doc("processes of one thread each, by DDP", [1, 2], low=1)
-    output_dir: str = _doc("the folder that scaling.png goes into", "benchmark", path=True)
+    output_dir: str = _doc("the folder that scaling.png goes into", "runs/benchmark", path=True)
 
 
 @dataclass

@@ -35,6 +35,9 @@ PARTS: Mapping[str, str] = {
 """What the seconds until the first update are divided into."""
 
 _HELP = "import sys; from minitrans.cli.train import main; sys.exit(main())"
+_TRAIN = (
+    "import sys, time; begun = time.time(); from minitrans.cli.benchmark import probe; sys.exit(probe(begun))"
+)
 
 
 @dataclass(frozen=True)
@@ -124,7 +127,7 @@ def _word(value: Any) -> str:
 def _start(words: list[str], folder: Path, number: int) -> Start:
     file = folder / f"start-{number}.json"
     words = [*words, f"run_dir={folder / f'run-{number}'}", "trainer.progress_bar=false"]
-    done = _run(["-m", "minitrans.benchmark.probe", repr(time.time()), str(file), *words], folder)
+    done = _run(["-c", _TRAIN, repr(time.time()), str(file), *words], folder)
     if not file.exists():
         raise UserError(_reason(done.stderr))
     return Start(json.loads(file.read_text(encoding="utf8")))

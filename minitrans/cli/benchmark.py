@@ -46,6 +46,14 @@ def benchmark(composed: Composed[BenchmarkConfig]) -> None:
         print(json_line(row), flush=True)
 
 
+def probe(begun: float) -> int:
+    """Start a training and end it with its first update: what ``startup`` runs in a process of its own."""
+    from minitrans.benchmark.probe import watch
+    from minitrans.cli.train import main
+
+    return watch(main, begun)
+
+
 def _train(composed: Composed[BenchmarkConfig], console: "Console") -> list[dict[str, Any]]:
     from minitrans.benchmark.peers.training import absent
     from minitrans.benchmark.report import operations_table, ratios, shares_table, training_table
