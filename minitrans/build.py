@@ -43,7 +43,8 @@ def build_model(
     src_vocab_size, tgt_vocab_size
         Entries of the vocabularies (the same where they are one).
     fast
-        Use the fast twins of dropout and loss; False turns all of :mod:`minitrans.model.fast` off.
+        Use the fast twins of attention, dropout, loss and types; False turns all of
+        :mod:`minitrans.model.fast` off.
 
     Raises
     ------
@@ -92,6 +93,7 @@ class _Builder:
             [self.encoder_layer() for _ in range(c.num_encoder_layers)],
             self.final_norm(c.d_model),
             self.dropout(c.dropout),
+            fast=self.fast,
         )
         decoder = Decoder(
             tgt,
@@ -100,6 +102,7 @@ class _Builder:
             self.final_norm(c.d_model),
             self.dropout(c.dropout),
             causal=c.causal,
+            fast=self.fast,
         )
         return Transformer(encoder, decoder, tie_output=self.tie_output, fast=self.fast)
 
@@ -197,7 +200,10 @@ class _Builder:
     def core(self, d_k: int) -> ScaledDotProductAttention:
         """What compares queries and keys of width d_k, and sums values."""
         facts = {"d_k": d_k, "dropout": self.dropout(self.config.attention_dropout)}
-        return construct(ATTENTION, self.experiment.attention, facts, "attention")
+        section = dict(self.experiment.attention)
+        if not self.fast and section.get("backend", "auto") == "auto":
+            section["backend"] = "reference"
+        return construct(ATTENTION, section, facts, "attention")
 
     @property
     def d_k(self) -> int:

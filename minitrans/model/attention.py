@@ -14,14 +14,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from minitrans.model.dropout import Dropout
+from minitrans.model.fast.attention import folded_attention
 from minitrans.model.masks import as_boolean_mask, causal_mask
 
-BACKENDS = ("auto", "reference", "fused")
+BACKENDS = ("auto", "reference", "folded", "fused")
 
-# Longest keys for which the plain steps train faster than torch's processor kernel, whose backward pass
+# Longest keys for which steps of products train faster than torch's processor kernel, whose backward pass
 # is slow in half precision. One core, forward and backward, 4 heads of 32: at 32, 128, 512 keys the
-# steps took 8, 17, 90 ms and the kernel 44, 52, 49 ms.
-HALF_PRECISION_REFERENCE_KEYS = 256
+# plain steps took 8, 17, 90 ms and the kernel 44, 52, 49 ms.
+HALF_PRECISION_FOLDED_KEYS = 256
 
 
 def scaled_dot_product_attention(
@@ -153,9 +154,9 @@ def choose_backend(device: str, dtype: torch.dtype, num_keys: int, *, trains: bo
     if device != "cpu":
         return "fused"
     if drops:
-        return "reference"
+        return "folded"
     half = dtype in (torch.float16, torch.bfloat16)
-    return "reference" if half and trains and num_keys <= HALF_PRECISION_REFERENCE_KEYS else "fused"
+    return "folded" if half and trains and num_keys <= HALF_PRECISION_FOLDED_KEYS else "fused"
 
 
 class ScaledDotProductAttention(nn.Module):
@@ -170,7 +171,8 @@ class ScaledDotProductAttention(nn.Module):
     scale
         Factor of the dot products (None: 1/√d_k; 1.0: the unscaled ablation).
     backend
-        ``reference`` (the four steps), ``fused`` (torch's kernels) or ``auto`` (:func:`choose_backend`).
+        ``reference`` (the four steps), ``folded`` (:func:`minitrans.model.fast.attention.folded_attention`),
+        ``fused`` (torch's kernels) or ``auto`` (:func:`choose_backend`).
         Where the weights are asked for, the reference is used.
     dropout
         Applied to the weights.
@@ -232,8 +234,10 @@ class ScaledDotProductAttention(nn.Module):
                 trains=query.requires_grad,
                 drops=self.dropout.active,
             )
-        if need_weights or backend == "reference":
+        if need_weights or backend != "fused":
             mask = _combine(mask, causal, query.size(-2), key.size(-2), query.device)
+            if not need_weights and backend == "folded" and query.dim() == 4:
+                return folded_attention(query, key, value, mask, scale=self.scale, dropout=self.dropout), None
             output, weights = scaled_dot_product_attention(
                 query, key, value, mask, scale=self.scale, dropout=self.dropout
             )

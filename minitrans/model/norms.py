@@ -32,7 +32,7 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) -> (..., D)."""
-        return F.rms_norm(x, self.weight.shape, self.weight, self.epsilon)
+        return F.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.epsilon)
 
 
 NORMS: dict[str, type[LayerNorm] | type[RMSNorm]] = {"layer_norm": LayerNorm, "rms_norm": RMSNorm}

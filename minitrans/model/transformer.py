@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from minitrans.model.cache import Cache, LayerCache
 from minitrans.model.embeddings import TokenEmbedding
 from minitrans.model.encoder_decoder import AttentionMaps, DecoderFace, EncoderDecoder, EncoderFace
+from minitrans.model.fast.stream import narrow
 from minitrans.model.layers import DecoderLayer, EncoderLayer
 from minitrans.model.masks import padding_mask
 from minitrans.model.positions import PositionEncoding
@@ -28,6 +29,8 @@ class Encoder(EncoderFace):
         A norm in pre-norm, whose layers' sum is not normalised yet; ``nn.Identity()`` in post-norm.
     dropout
         Applied to the embeddings.
+    fast
+        Under autocast, keep the residual stream in half precision too (:mod:`minitrans.model.fast.stream`).
     """
 
     def __init__(
@@ -37,6 +40,8 @@ class Encoder(EncoderFace):
         layers: Sequence[EncoderLayer],
         final_norm: nn.Module,
         dropout: nn.Module,
+        *,
+        fast: bool = False,
     ) -> None:
         super().__init__()
         self.embedding = embedding
@@ -44,6 +49,7 @@ class Encoder(EncoderFace):
         self.layers = nn.ModuleList(layers)
         self.final_norm = final_norm
         self.dropout = dropout
+        self.fast = fast
 
     @property
     def limit(self) -> int | None:
@@ -51,7 +57,8 @@ class Encoder(EncoderFace):
 
     def forward(self, src: Tensor, src_mask: Tensor, maps: AttentionMaps | None = None) -> Tensor:
         """(B, S) ids and (B, 1, S) bool -> memory (B, S, D)."""
-        x = self.dropout(self.position.add(self.embedding(src)))  # (B, S) -> (B, S, D)
+        x = self.position.add(self.embedding(src))  # (B, S) -> (B, S, D)
+        x = self.dropout(narrow(x) if self.fast else x)
         for layer in self.layers:
             x = layer(x, src_mask, self.position, None if maps is None else maps.encoder)
         return self.final_norm(x)
@@ -79,6 +86,7 @@ class Decoder(DecoderFace):
         dropout: nn.Module,
         *,
         causal: bool = True,
+        fast: bool = False,
     ) -> None:
         super().__init__()
         self.embedding = embedding
@@ -87,6 +95,7 @@ class Decoder(DecoderFace):
         self.final_norm = final_norm
         self.dropout = dropout
         self.causal = causal
+        self.fast = fast
         self.num_attentions = len(self.layers)
 
     @property
@@ -105,7 +114,8 @@ class Decoder(DecoderFace):
         start = cache.length
         # To a real token padding is future, so that only without the causal mask it has to be hidden.
         tgt_mask = None if self.causal else F.pad(padding_mask(tgt), (start, 0), value=True)  # (B*W, 1, t)
-        x = self.dropout(self.position.add(self.embedding(tgt), start))  # (B, T) -> (B, T, D)
+        x = self.position.add(self.embedding(tgt), start)  # (B*W, T) -> (B*W, T, D)
+        x = self.dropout(narrow(x) if self.fast else x)
         grown = []
         for layer, layer_cache in zip(self.layers, cache.layers, strict=True):
             x, layer_cache = layer(

@@ -179,19 +179,20 @@ TOLERANCE = {
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("name", MASKS)
-def test_fused_equals_reference(name: str, causal: bool, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("fast", ["fused", "folded"])
+def test_fast_backends_equal_reference(name: str, causal: bool, dtype: torch.dtype, fast: str) -> None:
     for (t, s, k, v), scale in itertools.product(SHAPES, (None, 1.0)):
         mask = MASKS[name](t, s)
         inputs = [torch.randn(2, 3, n, width).to(dtype) for n, width in ((t, k), (s, k), (s, v))]
         upstream = torch.randn(2, 3, t, v).to(dtype)
         results = []
-        for backend in ("reference", "fused"):
+        for backend in ("reference", fast):
             leaves = [x.clone().requires_grad_() for x in inputs]
             core = ScaledDotProductAttention(k, scale=scale, backend=backend)
             output, _ = core(*leaves, mask, causal=causal, need_weights=False)
             results.append((output, *torch.autograd.grad(output, leaves, upstream)))
-        for plain, fused in zip(*results, strict=True):
-            torch.testing.assert_close(fused, plain, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
+        for plain, clever in zip(*results, strict=True):
+            torch.testing.assert_close(clever, plain, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
 
 
 def test_reference_equals_torch() -> None:
@@ -210,7 +211,18 @@ def test_fused_drops_weights_at_the_rate() -> None:
     assert output.mean().item() == pytest.approx(1.0, abs=0.02)
 
 
-@pytest.mark.parametrize("backend", ["auto", "reference", "fused"])
+def test_folded_drops_what_the_reference_drops() -> None:
+    query, key, value = torch.randn(2, 3, 5, 8), torch.randn(2, 3, 7, 8), torch.randn(2, 3, 7, 4)
+    mask = torch.rand(2, 1, 1, 7) > 0.4
+    outputs = []
+    for backend in ("reference", "folded"):
+        torch.manual_seed(5)
+        core = ScaledDotProductAttention(8, backend=backend, dropout=Dropout(0.5, fast=True))
+        outputs.append(core(query, key, value, mask, need_weights=False)[0])
+    torch.testing.assert_close(*outputs)
+
+
+@pytest.mark.parametrize("backend", ["auto", "reference", "folded", "fused"])
 def test_dropout_acts_in_training_alone(backend: str) -> None:
     core = ScaledDotProductAttention(4, backend=backend, dropout=Dropout(0.5))
     query, key, value = (torch.randn(1, 1, 6, 4) for _ in range(3))
@@ -224,8 +236,8 @@ def test_dropout_acts_in_training_alone(backend: str) -> None:
     ("device", "dtype", "num_keys", "trains", "drops", "backend"),
     [
         ("cpu", torch.float32, 20, True, False, "fused"),
-        ("cpu", torch.float32, 20, True, True, "reference"),
-        ("cpu", torch.bfloat16, 20, True, False, "reference"),
+        ("cpu", torch.float32, 20, True, True, "folded"),
+        ("cpu", torch.bfloat16, 20, True, False, "folded"),
         ("cpu", torch.bfloat16, 512, True, False, "fused"),
         ("cpu", torch.bfloat16, 20, False, False, "fused"),
         ("cuda", torch.bfloat16, 20, True, True, "fused"),
