@@ -74,11 +74,13 @@ def _gathered(value: Any, keep: bool, known: dict[int, Tensor]) -> Any:
     return known[id(value)]
 
 
-def like(model: Tensor, whole: Tensor) -> Tensor:
-    """``whole``, in parts where ``model`` is. Every process must have the same ``whole``; nothing is sent."""
-    if not isinstance(model, DTensor) or model.shape != whole.shape:
+def like(pattern: Tensor, whole: Tensor) -> Tensor:
+    """``whole``, in parts where ``pattern`` is. Nothing is sent: every process has the same ``whole``."""
+    if not isinstance(pattern, DTensor) or pattern.shape != whole.shape:
         return whole
-    return distribute_tensor(whole.to(model.device), model.device_mesh, model.placements, src_data_rank=None)
+    return distribute_tensor(
+        whole.to(pattern.device), pattern.device_mesh, pattern.placements, src_data_rank=None
+    )
 
 
 class WholeCopy:
