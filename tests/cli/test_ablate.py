@@ -273,7 +273,7 @@ def test_a_killed_runner_is_followed_by_two_that_train_no_cell_twice(text: Path,
 
 
 SBATCH = """#!{python}
-import os, re, subprocess, sys
+import os, re, sys
 script = sys.argv[-1]
 lines = open(script).read()
 out = re.search("^#SBATCH --output=(.*)$", lines, re.M)[1]
@@ -283,10 +283,11 @@ if child:
     sys.exit()
 os.setsid()
 number = str(os.getpid())
-log = open(out.replace("%j", number).replace("%t", "0"), "w")
-environment = dict(os.environ, SLURM_JOB_ID=number, SLURM_PROCID="0", SLURM_LOCALID="0", SLURM_NODEID="0")
-command = lines.splitlines()[-1].replace("%j", number).replace("%t", "0")
-subprocess.run(["bash", "-c", command], env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+log = os.open(out.replace("%j", number).replace("%t", "0"), os.O_WRONLY | os.O_CREAT)
+for stream in (0, 1, 2):  # whoever called waits until nobody holds its pipe
+    os.dup2(log, stream)
+os.environ.update(SLURM_JOB_ID=number, SLURM_PROCID="0", SLURM_LOCALID="0", SLURM_NODEID="0")
+os.execvp("bash", ["bash", "-c", lines.replace("%j", number).replace("%t", "0")])
 """
 SRUN = """#!/usr/bin/env bash
 while [[ "$1" == -* ]]; do if [[ "$1" == *=* || "$1" == --unbuffered ]]; then shift; else shift 2; fi; done
