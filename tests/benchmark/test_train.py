@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from minitrans.benchmark.train import PARTS, dtype_of, measure_training
+from minitrans.benchmark.counts import Counts
+from minitrans.benchmark.train import PARTS, LastWord, TrainingResult, Window, dtype_of, measure_training
 from minitrans.errors import UserError
 from tests.benchmark.small import small
 
@@ -72,3 +73,25 @@ def test_the_training_measured_is_the_experiment_without_its_pauses() -> None:
     assert run.training.update_tokens == 512
     pauses = (run.training.max_updates, run.training.validate_every, run.training.save_every)
     assert pauses == (10**9, 10**9, 10**9)
+
+
+def test_the_figures_of_windows_are_put_together() -> None:
+    windows = tuple(
+        Window(
+            seconds,
+            seconds / 2,
+            Counts(updates=2, pairs=1, tgt_tokens=120, src_tokens=60, positions=200),
+            600,
+            peak,
+        )
+        for seconds, peak in ((1.0, 1000.0), (2.0, 4000.0), (3.0, 2000.0))
+    )
+    last = LastWord(1.0, 2.0, 0.0, 7, 1, {"other": 1.0}, [], None)
+    row = TrainingResult("minitrans", "fp32", windows, last).row()
+    assert row["windows"] == [120.0, 60.0, 40.0]
+    assert (row["target_tokens_per_s"], row["target_tokens_per_cpu_s"]) == (60.0, 120.0)
+    assert row["spread"] == 80 / 60
+    assert (row["flops_per_s"], row["peak_flops_per_s"], row["mfu"]) == (300.0, 4000.0, 0.075)
+    assert (row["updates_per_s"], row["target_tokens_per_update"]) == (1.0, 60.0)
+    assert row["padding_fraction"] == pytest.approx(0.1)
+    assert (row["parameters"], row["peak_rss_mb"]) == (7, 2.0)
