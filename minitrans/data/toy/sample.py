@@ -47,7 +47,7 @@ _FRAMES = {
     "whether": 3,
 }
 _COMPLEMENTS = ("that", "whether")
-_DEPTHS = {0: 79, 1: 15, 2: 4, 3: 2}
+_DEPTHS = {0: 82, 1: 15, 2: 2, 3: 1}
 _SENTENCES = {
     "subject": 56,
     "time": 15,
@@ -158,7 +158,7 @@ class Sampler:
         if frame in _COMPLEMENTS and context not in ("main", "time"):
             raise _DeadEndError
         role = self._role(frame, gap)
-        whose = gap is not None and "person" in gap.noun.kinds and self._draw.chance(0.15)
+        whose = gap is not None and "person" in gap.noun.kinds and self._draw.chance(0.23)
         if whose and role == "place":
             raise _DeadEndError
         verb = self._verb(frame, role if gap and not whose else "", gap)
@@ -284,7 +284,7 @@ class Sampler:
 
     def _subject(self, verb: Verb, levels: int) -> NounPhrase:
         if levels == 0 and "person" in verb.subjects:
-            both = 5 if self._joins_phrases else 0
+            both = 4 if self._joins_phrases else 0
             shape = self._draw.weighted({"pronoun": 20, "name": 8, "both": both, "phrase": 67})
             if shape == "pronoun":
                 # "I" three times as often as the others: it alone has verb forms of its own.
@@ -304,7 +304,7 @@ class Sampler:
         if not verb.objects or verb.frame in ("intransitive", "motion"):
             return None
         if levels == 0 and recipient is None and "person" in verb.objects:
-            both = 4 if self._joins_phrases and verb.preposition is None else 0
+            both = 3 if self._joins_phrases and verb.preposition is None else 0
             shape = self._draw.weighted({"pronoun": 12, "name": 6, "both": both, "phrase": 82})
             if shape == "pronoun":
                 return self._other_pronoun(subject)
@@ -399,7 +399,7 @@ class Sampler:
 
     def _adjectives(self, noun: Noun) -> tuple[Adjective, ...]:
         fitting = _fitting(noun)
-        many = self._draw.weighted({0: 76, 1: 21, 2: 3})
+        many = self._draw.weighted({0: 76, 1: 22, 2: 2})
         chosen: list[Adjective] = []
         for _ in range(many):
             chosen.append(self._draw.one([word for word in fitting if word not in chosen]))
