@@ -45,6 +45,13 @@ _EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("study=heads tune=lr max_hours=8", "each variant's learning rate searched first; a night's work"),
         ("study=ffn cluster=slurm jobs=20 slurm_gpus=1 slurm_partition=gpu", "20 jobs at a time in a queue"),
     ),
+    "benchmark": (
+        ("train model=tiny peers=true", "training, beside others on the same batches"),
+        ("train seconds=20 threads=2 profile=runs/trace", "longer windows, and the ten dearest operations"),
+        ("decode checkpoint=runs/my-run decode.length=null", "as the model ends its sentences"),
+        ("startup data=multi30k data.root=/data/multi30k", "until the first update, and to --help"),
+        ("scaling scaling.lengths=[8,64,512] scaling.processes=[1,2]", "growth, drawn into runs/benchmark"),
+    ),
     "evaluate": (
         ("checkpoint=runs/my-run", "the run's best checkpoint on its test split"),
         ("checkpoint=runs/my-run search=greedy split=valid", "greedy search, another split"),
