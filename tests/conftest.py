@@ -9,7 +9,11 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is imported
 os.environ["MPLBACKEND"] = "Agg"
 os.environ["WANDB_MODE"] = "offline"
 
+import hypothesis
 import pytest
+
+hypothesis.settings.register_profile("untimed", deadline=None)  # a busy machine is no fault of an example
+hypothesis.settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -272,8 +272,10 @@ def load_translators(
     """The checkpoints, and a translator that searches as the first one says, but for what was typed."""
     import torch
 
+    from minitrans.allocator import keep_freed_memory
     from minitrans.loading import load_all, translator_of
 
+    keep_freed_memory()
     if config.threads:
         torch.set_num_threads(config.threads)
     given = [config.checkpoint] if isinstance(config.checkpoint, str) else config.checkpoint

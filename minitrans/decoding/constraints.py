@@ -71,30 +71,32 @@ class Constraints:
         limit = torch.maximum(torch.maximum(limit, minimum), (prefix != PAD).sum(dim=1))
         return cls(minimum, limit, prefix, settings.no_repeat_ngram)
 
-    def allowed(self, logits: Tensor, tokens: Tensor, sentence: Tensor) -> Tensor:
-        """The logits of the next token, -inf where it is not allowed. The end token is left as it is.
+    def forbid(self, log_prob: Tensor, tokens: Tensor, sentence: Tensor) -> None:
+        """Write -inf over the next tokens that are not allowed; the end is one where a beginning is forced.
 
         Parameters
         ----------
-        logits
-            (R, N).
+        log_prob
+            (R, N), changed in place.
         tokens
             (R, 1 + t) of each hypothesis, start first.
         sentence
             (R,) whose bounds hold for each row.
         """
         t = tokens.size(1) - 1
-        never = torch.tensor([PAD, START], device=logits.device)
-        allowed = logits.index_fill(-1, never, NEVER)  # (R, N)
-        if self.no_repeat_ngram:
-            allowed = allowed.masked_fill(
-                completes_ngram(tokens[:, 1:], self.no_repeat_ngram, logits.size(-1)), NEVER
-            )
+        wanted = None
         if t < self.prefix.size(1):
             wanted = self.prefix[sentence, t].unsqueeze(-1)  # (R, 1); padding: free to choose
-            only = torch.full_like(logits, NEVER).scatter(-1, wanted, logits.gather(-1, wanted))
-            allowed = torch.where(wanted == PAD, allowed, only)
-        return allowed
+            kept = log_prob.gather(-1, wanted)  # (R, 1): a forced token may be what is forbidden else
+        log_prob[:, [PAD, START]] = NEVER
+        if self.no_repeat_ngram:
+            log_prob.masked_fill_(
+                completes_ngram(tokens[:, 1:], self.no_repeat_ngram, log_prob.size(-1)), NEVER
+            )
+        if wanted is not None:
+            forced = wanted != PAD  # (R, 1)
+            log_prob.masked_fill_(forced, NEVER)
+            log_prob.scatter_(-1, wanted, torch.where(forced, kept, NEVER))
 
     def may_end(self, sentence: Tensor, t: int) -> Tensor:
         """Whether t tokens are enough, and the forced beginning is over: bool like ``sentence``."""

@@ -33,6 +33,7 @@ from minitrans.decoding.constraints import END, NEVER, PAD, START, Constraints
 from minitrans.decoding.hypothesis import NEAR_TIE, Finished, Hypothesis
 from minitrans.decoding.penalties import PENALTIES, coverage_penalty
 from minitrans.decoding.sampling import draw, truncate, uniforms
+from minitrans.decoding.topk import largest
 from minitrans.errors import UserError
 
 
@@ -215,7 +216,7 @@ class _Search:
         else:
             states, attention, cache = self.model.attending_step(newest, cache)  # attention (B*W, 1, S)
             beam = replace(beam, covered=beam.covered + attention.float().view(beam.covered.shape))
-        return beam, self.model.logits(states)[:, -1].float(), cache
+        return beam, self.model.logits(states)[:, -1], cache
 
     def _extend(self, beam: _Beam, logits: Tensor) -> _Extended:
         """Score every continuation of every hypothesis, and take the best.
@@ -224,12 +225,12 @@ class _Search:
         those are compared: k go on, and the next one tells how near the choice was.
         """
         size, width, k = len(beam.sentence), beam.tokens.size(1), self.settings.beam_size
-        normaliser = _normaliser(logits)  # (B*W, 1); log P = logits - normaliser
-        ends = self._ends(beam, logits, normaliser)  # (B, W)
-        allowed = self._allowed(beam, logits)  # (B*W, N)
-        others = allowed.index_fill(-1, torch.tensor([END], device=logits.device), NEVER)
-        best, token = others.topk(min(k + 1, logits.size(-1)))  # (B*W, C)
-        total = beam.log_prob.unsqueeze(-1) + (best - normaliser).view(size, width, -1)  # (B, W, C)
+        next_log_prob = _log_probabilities(logits)  # (B*W, N)
+        ends = self._ends(beam, next_log_prob)  # (B, W)
+        self._forbid(beam, next_log_prob)
+        next_log_prob[:, END] = NEVER
+        best, token = largest(next_log_prob, min(k + 1, logits.size(-1)))  # (B*W, C)
+        total = beam.log_prob.unsqueeze(-1) + best.view(size, width, -1)  # (B, W, C)
         log_prob, index = total.flatten(1).topk(min(k + 1, width * total.size(-1)))  # (B, k + 1)
         worst = log_prob[:, :k][:, -1:]  # (B, 1), -inf where there are no k
         at_limit = self._at_limit(beam)  # (B, 1)
@@ -248,14 +249,15 @@ class _Search:
         """Draw one continuation of each hypothesis. Its log-probability is the model's, not the draw's."""
         size, width, t = len(beam.sentence), beam.tokens.size(1), beam.num_tokens
         assert self.uniforms is not None
-        normaliser = _normaliser(logits)  # (B*W, 1)
-        ends = self._ends(beam, logits, normaliser)  # (B, W)
-        allowed = self._allowed(beam, logits)  # (B*W, N)
-        allowed[:, END] = torch.where(self._may_end(beam), logits[:, END], NEVER)
+        allowed = _log_probabilities(logits)  # (B*W, N)
+        end = allowed[:, END].masked_fill(~self._may_end(beam), NEVER)  # (B*W,)
+        ends = self._ends(beam, allowed)  # (B, W)
+        self._forbid(beam, allowed)
+        allowed[:, END] = end
         s = self.settings
         uniform = self.uniforms[beam.sentence, :, t].flatten()  # (B*W,)
         token, near = draw(truncate(allowed, s.temperature, s.top_k, s.top_p), uniform)  # (B*W,)
-        drawn = (allowed.gather(-1, token.unsqueeze(-1)) - normaliser).view(size, width)  # (B, W)
+        drawn = allowed.gather(-1, token.unsqueeze(-1)).view(size, width)  # (B, W)
         chosen = (token == END).view(size, width)
         at_limit = self._at_limit(beam)
         alive = (beam.log_prob > NEVER) & ~at_limit  # (B, W)
@@ -269,17 +271,17 @@ class _Search:
             near_tie=(near.view(size, width) & alive).any(dim=1),
         )
 
-    def _allowed(self, beam: _Beam, logits: Tensor) -> Tensor:
-        """(B*W, N) logits of what may come next."""
-        return self.constraints.allowed(logits, beam.tokens.flatten(0, 1), _each(beam))
+    def _forbid(self, beam: _Beam, next_log_prob: Tensor) -> None:
+        """Write -inf over what may not come next, (B*W, N)."""
+        self.constraints.forbid(next_log_prob, beam.tokens.flatten(0, 1), _each(beam))
 
     def _may_end(self, beam: _Beam) -> Tensor:
         """(B*W,) bool."""
         return self.constraints.may_end(_each(beam), beam.num_tokens)
 
-    def _ends(self, beam: _Beam, logits: Tensor, normaliser: Tensor) -> Tensor:
+    def _ends(self, beam: _Beam, next_log_prob: Tensor) -> Tensor:
         """(B, W) log-probability of each hypothesis with the end token, -inf where it may not end."""
-        end = (logits[:, END] - normaliser.squeeze(-1)).masked_fill(~self._may_end(beam), NEVER)  # (B*W,)
+        end = next_log_prob[:, END].masked_fill(~self._may_end(beam), NEVER)  # (B*W,)
         return beam.log_prob + end.view_as(beam.log_prob)
 
     def _at_limit(self, beam: _Beam) -> Tensor:
@@ -353,12 +355,12 @@ def _each(beam: _Beam) -> Tensor:
     return beam.sentence.repeat_interleave(beam.tokens.size(1))
 
 
-def _normaliser(logits: Tensor) -> Tensor:
-    """log of the sum that makes probabilities of logits, (B*W, 1)."""
-    normaliser = logits.logsumexp(-1, keepdim=True)
-    if not normaliser.isfinite().all():
+def _log_probabilities(logits: Tensor) -> Tensor:
+    """(B*W, N) logits of any type -> log P of each next token, float32, a tensor of its own."""
+    log_prob = logits.float().log_softmax(-1)
+    if not log_prob.amax(dim=-1).isfinite().all():
         raise UserError("the model's logits are not finite: its training diverged, or its file is damaged")
-    return normaliser
+    return log_prob
 
 
 def _next(beam: _Beam, extended: _Extended, best: Tensor, going_on: Tensor) -> tuple[_Beam, Tensor]:

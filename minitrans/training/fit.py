@@ -11,6 +11,7 @@ from lightning.pytorch.loggers import Logger, WandbLogger
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Strategy
 
 from minitrans import checkpoint
+from minitrans.allocator import keep_freed_memory
 from minitrans.checkpoint import Checkpoint
 from minitrans.config import TrainConfig, TrainerConfig, plain
 from minitrans.data.stream import UpdateStream
@@ -19,7 +20,6 @@ from minitrans.model.encoder_decoder import EncoderDecoder
 from minitrans.processes import Launched, Processes, absent, failed_to_answer, launched
 from minitrans.run import RunFolder
 from minitrans.training import precision
-from minitrans.training.allocator import keep_freed_memory
 from minitrans.training.callbacks import (
     FollowWeights,
     LogMetrics,

@@ -52,9 +52,10 @@ def test_only_the_forced_token_is_allowed_until_the_beginning_is_over() -> None:
     constraints = Constraints.of(mask(2, 2), SearchConfig(no_repeat_ngram=1), None, [[4, 4], [5]])
     logits = torch.tensor([[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]] * 2)
     rows, never = torch.tensor([0, 1]), -math.inf
-    first = constraints.allowed(logits, torch.tensor([[1], [1]]), rows)
+    first, second = logits.clone(), logits.clone()
+    constraints.forbid(first, torch.tensor([[1], [1]]), rows)
     assert first.tolist() == [[never] * 4 + [5.0, never], [never] * 5 + [6.0]]
-    second = constraints.allowed(logits, torch.tensor([[1, 4], [1, 5]]), rows)
+    constraints.forbid(second, torch.tensor([[1, 4], [1, 5]]), rows)
     # 4 again, though it is a repetition; the other sentence is free but for the 5 that it has
     assert second.tolist() == [[never] * 4 + [5.0, never], [never, never, 3.0, 4.0, 5.0, never]]
     assert [constraints.may_end(rows, t).tolist() for t in (0, 1, 2)] == [
