@@ -47,7 +47,7 @@ _FRAMES = {
     "whether": 3,
 }
 _COMPLEMENTS = ("that", "whether")
-_DEPTHS = {0: 82, 1: 15, 2: 2, 3: 1}
+_DEPTHS = {0: 85, 1: 12, 2: 2, 3: 1}
 _SENTENCES = {
     "subject": 56,
     "time": 15,
@@ -158,7 +158,7 @@ class Sampler:
         if frame in _COMPLEMENTS and context not in ("main", "time"):
             raise _DeadEndError
         role = self._role(frame, gap)
-        whose = gap is not None and "person" in gap.noun.kinds and self._draw.chance(0.23)
+        whose = gap is not None and "person" in gap.noun.kinds and self._draw.chance(0.28)
         if whose and role == "place":
             raise _DeadEndError
         verb = self._verb(frame, role if gap and not whose else "", gap)
@@ -248,7 +248,7 @@ class Sampler:
             return "past", None
         if context == "plain tense":
             return "present", None
-        tense = self._draw.weighted({"present": 68, "perfect": 14, "modal": 18})
+        tense = self._draw.weighted({"present": 63, "perfect": 14, "modal": 23})
         if tense == "perfect" and verb is lexicon.BE:
             return "present", None
         return tense, self._draw.one(lexicon.MODALS) if tense == "modal" else None
