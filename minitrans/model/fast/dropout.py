@@ -43,7 +43,9 @@ class _ByteDropout(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, level: int) -> Tensor:
         numbers = torch.empty(-(-x.numel() // BYTES), dtype=torch.int64, device=x.device)
         numbers.random_(torch.iinfo(torch.int64).min, None)  # all 64 bits
-        keep = numbers.view(torch.uint8)[: x.numel()].view(x.shape) >= level
+        # Zeros and ones of x's own type: a product with booleans would convert them first, each time.
+        keep = torch.empty_like(x, memory_format=torch.contiguous_format)
+        torch.ge(numbers.view(torch.uint8)[: x.numel()].view(x.shape), level, out=keep)
         ctx.save_for_backward(keep)
         ctx.scale = LEVELS / (LEVELS - level)
         return (x * keep).mul_(ctx.scale)
