@@ -177,6 +177,9 @@ class TrainingConfig:
     )
     average_last: int = _doc("checkpoints averaged into average.ckpt at the end (0: none)", 0, low=0)
     log_every: int = _doc("updates between rows of metrics.csv", 20, low=1)
+    diagnose_every: int | None = _doc(
+        "updates between measurements of every head, which go to diagnostics.csv (null: none)", None, low=1
+    )
     fast: bool = _doc(
         "use the fast twins of plain code, and keep freed memory (false: plain code alone)", True
     )
@@ -413,6 +416,27 @@ class InspectConfig:
     search: SearchConfig = field(default_factory=SearchConfig)
 
 
+@dataclass
+class DiagnoseConfig:
+    """``scripts/diagnose.py``: what the heads of a model do, in figures, beside what theory predicts."""
+
+    checkpoint: str = _doc("a .ckpt file, or a run folder (then its best)", "", path=True)
+    split: str = _doc("valid, test, or another split that the data set names", "valid")
+    sentences: int = _doc("sentences of the split that are looked at, the first ones", 64, low=1)
+    heads: bool = _doc(
+        "translate them with each head masked in turn, which takes a translation for each head", False
+    )
+    output_dir: str = _doc(
+        "where the JSON and PNG files go (empty: diagnostics/ in the run folder)", "", path=True
+    )
+    threads: int = _doc("processor threads (0: torch's own choice)", 0, low=0)
+    accelerator: str = _doc("cpu, gpu or auto", "auto", choices=("cpu", "gpu", "auto"))
+    data: Section = _doc(
+        "another data set than the checkpoint's, or other values of its keys", {}, paths=DATA_PATHS
+    )
+    search: SearchConfig = field(default_factory=SearchConfig)
+
+
 # --------------------------------------------------------------------------------------
 # From plain data to the typed configuration
 # --------------------------------------------------------------------------------------
@@ -595,6 +619,11 @@ def check(config: Experiment) -> None:
         raise UserError(
             "tokenizer.joint=false makes a vocabulary a side, and model.tie=all needs one for both; "
             "type model.tie=decoder beside it"
+        )
+    if training.diagnose_every is not None and model.architecture != "transformer":
+        raise UserError(
+            f"training.diagnose_every={training.diagnose_every} measures the heads of a transformer, which "
+            f"model.architecture={model.architecture} has none of; leave it out"
         )
     if training.average_last > training.keep_last:
         raise UserError(

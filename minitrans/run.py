@@ -48,6 +48,11 @@ class RunFolder:
         return self.path / "metrics.csv"
 
     @property
+    def diagnostics(self) -> Path:
+        """The table of what every head does, rows every ``training.diagnose_every`` updates."""
+        return self.path / "diagnostics.csv"
+
+    @property
     def result(self) -> Path:
         """The final scores, written when the run is finished."""
         return self.path / "result.json"

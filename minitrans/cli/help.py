@@ -73,6 +73,13 @@ _EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ('checkpoint=runs/my-run text="a dog runs" search=greedy', "with the greedy translation"),
         ('checkpoint=runs/my-run/checkpoints/last.ckpt text="a dog runs"', "of one checkpoint"),
     ),
+    "diagnose": (
+        ("checkpoint=runs/my-run", "variance, entropy, saturation and gradients of every head"),
+        ("checkpoint=runs/my-run split=test sentences=500", "on more sentences of another split"),
+        ("checkpoint=runs/my-run heads=true search=greedy", "and BLEU with each head masked in turn"),
+        ("checkpoint=runs/my-run/checkpoints/last.ckpt", "of one checkpoint"),
+        ("checkpoint=runs/my-run output_dir=figures", "into another folder"),
+    ),
 }
 
 

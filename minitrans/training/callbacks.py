@@ -17,8 +17,10 @@ from lightning.pytorch.loggers import Logger
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from minitrans import checkpoint
+from minitrans.analysis.instruments import measure
 from minitrans.checkpoint import Checkpoint
 from minitrans.config import Experiment, TrainingConfig, plain
+from minitrans.data.batching import Batch
 from minitrans.data.stream import Share
 from minitrans.data.tokenizer import Tokenizers
 from minitrans.decoding.translator import evaluating
@@ -208,6 +210,54 @@ class Validate(Callback):
             progress.best_value, progress.best_update, progress.stale_validations = value, progress.update, 0
         else:
             progress.stale_validations += 1
+
+
+class Diagnose(Callback):
+    """Rows of ``diagnostics.csv``: what every head does on a fixed batch, at the start and ever so often.
+
+    Measured at the updates that ``every`` divides, update 0 too, and at the run's last one; of the weights
+    themselves, not of their moving average. A run that goes on from such an update measures it again, on
+    the same weights, so that ``file`` is to end before it.
+
+    Parameters
+    ----------
+    file
+        The table; None in all processes but the first.
+    batch
+        What is measured on.
+    every
+        Updates between measurements.
+    label_smoothing
+        That of training.
+    """
+
+    def __init__(
+        self, file: MetricsFile | None, batch: Batch, every: int, label_smoothing: float, stopwatch: Stopwatch
+    ):
+        self.file, self.batch, self.every = file, batch, every
+        self.label_smoothing, self.stopwatch = label_smoothing, stopwatch
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Measure where the run begins, or goes on from an update that is due."""
+        module = _module(pl_module)
+        if module.progress.update % self.every == 0:
+            self._measure(module)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: Share, batch_idx: int
+    ) -> None:
+        """Measure where it is due: the last update is one that no other follows, by early stopping too."""
+        if batch.update % self.every == 0 or batch.last or trainer.should_stop:
+            self._measure(_module(pl_module))
+
+    def _measure(self, module: TranslationModule) -> None:
+        with self.stopwatch.paused(), module.whole() as model:
+            if self.file is None:
+                return
+            measured = measure(model, [self.batch.to(module.device)], self.label_smoothing)
+            for figures in measured.heads:
+                self.file.write({"update": module.progress.update, **asdict(figures)})
+            self.file.keep()
 
 
 class SaveCheckpoints(Callback):

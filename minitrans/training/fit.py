@@ -6,14 +6,17 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import Logger, WandbLogger
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Strategy
 
 from minitrans import checkpoint
 from minitrans.allocator import keep_freed_memory
+from minitrans.analysis.instruments import COLUMNS as DIAGNOSTICS
 from minitrans.checkpoint import Checkpoint
-from minitrans.config import TrainConfig, TrainerConfig, plain
+from minitrans.config import TrainConfig, TrainerConfig, TrainingConfig, plain
+from minitrans.data.batching import collate
 from minitrans.data.stream import UpdateStream
 from minitrans.errors import UserError
 from minitrans.model.encoder_decoder import EncoderDecoder
@@ -21,6 +24,7 @@ from minitrans.processes import Launched, Processes, absent, failed_to_answer, l
 from minitrans.run import RunFolder
 from minitrans.training import precision
 from minitrans.training.callbacks import (
+    Diagnose,
     FollowWeights,
     LogMetrics,
     ProgressBar,
@@ -39,6 +43,7 @@ from minitrans.training.sharding import like
 from minitrans.training.validation import Validation
 
 _SHOWN_TRANSLATIONS = 10
+_DIAGNOSED_SENTENCES = 16
 _ROLL_CALL = 5.0  # seconds in which processes notice that one of them is gone
 
 
@@ -217,11 +222,31 @@ def _callbacks(
         folder, experiment, material.tokenizers, validate, interruption, stopwatch, average
     )
     callbacks: list[Callback] = [metrics, validate, save]
+    if config.training.diagnose_every is not None:
+        # before a checkpoint is saved: its rows must be there when a run goes on from it
+        callbacks.insert(2, _diagnose(config.training, folder, material, module, stopwatch))
     if average is not None:
         callbacks.insert(0, FollowWeights(average))
     if config.trainer.progress_bar and first_process:
         callbacks.append(ProgressBar(metrics, module.progress.update, material.run_plan.total))
     return callbacks
+
+
+def _diagnose(
+    settings: TrainingConfig,
+    folder: RunFolder,
+    material: Material,
+    module: TranslationModule,
+    stopwatch: Stopwatch,
+) -> Diagnose:
+    """Measures the heads on the first sentences of the validation split."""
+    assert settings.diagnose_every is not None
+    columns = ("update", *DIAGNOSTICS)
+    file = None
+    if _process_rank() == 0:  # the update that a run goes on from is measured again
+        file = MetricsFile(folder.diagnostics, keep_until=module.progress.update - 1, columns=columns)
+    batch = collate(material.valid, np.arange(min(len(material.valid), _DIAGNOSED_SENTENCES)))
+    return Diagnose(file, batch, settings.diagnose_every, settings.label_smoothing, stopwatch)
 
 
 def _translations_shower(loggers: list[Logger], material: Material) -> Show | None:

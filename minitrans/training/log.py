@@ -43,13 +43,15 @@ class MetricsFile:
         The file; made if it does not exist.
     keep_until
         The update that the run goes on from: later rows are removed.
+    columns
+        Their names; those of ``metrics.csv`` unless another table is meant.
     """
 
-    def __init__(self, path: Path, keep_until: int = 0):
+    def __init__(self, path: Path, keep_until: int = 0, columns: Sequence[str] = COLUMNS):
         rows = [row for row in _read(path) if int(row["update"]) <= keep_until]
-        write_whole(path, lambda partial: _write(partial, rows))
+        write_whole(path, lambda partial: _write(partial, rows, columns))
         self._file: TextIO = path.open("a", encoding="utf8", newline="")
-        self._writer = csv.DictWriter(self._file, COLUMNS, lineterminator="\n")
+        self._writer = csv.DictWriter(self._file, columns, lineterminator="\n")
 
     def write(self, row: Row) -> None:
         """Append one row; columns that it lacks stay empty.
@@ -84,9 +86,9 @@ def _read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(line for line in file if line.endswith("\n")))
 
 
-def _write(path: Path, rows: Sequence[Mapping[str, str]]) -> None:
+def _write(path: Path, rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> None:
     with path.open("w", encoding="utf8", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
 

@@ -30,6 +30,7 @@ MAY_CHANGE = {
     "training.patience",
     "training.average_last",
     "training.log_every",
+    "training.diagnose_every",
     "training.leak_test",
     "data.root",
 }

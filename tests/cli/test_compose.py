@@ -13,7 +13,14 @@ from minitrans.cli import argv
 from minitrans.cli import compose as composing
 from minitrans.cli.argv import Words, choices
 from minitrans.cli.compose import Composed, compose
-from minitrans.config import EvaluateConfig, InspectConfig, TrainConfig, TranslateConfig, construct
+from minitrans.config import (
+    DiagnoseConfig,
+    EvaluateConfig,
+    InspectConfig,
+    TrainConfig,
+    TranslateConfig,
+    construct,
+)
 from minitrans.data.bundled import bundled
 from minitrans.data.corpus import SOURCES
 from minitrans.errors import UserError
@@ -25,6 +32,7 @@ COMMANDS: dict[str, type] = {
     "evaluate": EvaluateConfig,
     "translate": TranslateConfig,
     "inspect_attention": InspectConfig,
+    "diagnose": DiagnoseConfig,
 }
 CONF = bundled("conf")
 CHOICES = [

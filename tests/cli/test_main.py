@@ -11,7 +11,7 @@ import yaml
 
 from minitrans.cli.compose import Composed
 from minitrans.cli.main import run_main
-from minitrans.config import EvaluateConfig, InspectConfig, TrainConfig, TranslateConfig
+from minitrans.config import DiagnoseConfig, EvaluateConfig, InspectConfig, TrainConfig, TranslateConfig
 from minitrans.errors import UserError
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
@@ -69,6 +69,7 @@ def help_of(
         ("evaluate", EvaluateConfig),
         ("translate", TranslateConfig),
         ("inspect_attention", InspectConfig),
+        ("diagnose", DiagnoseConfig),
     ],
 )
 def test_help_of_every_command_fits_its_width_and_has_five_examples_that_compose(
