@@ -25,6 +25,7 @@ from minitrans.benchmark.parts import Clock
 from minitrans.benchmark.peers.decoding import Decode, RivalDecoder, Work, rival_decoders
 from minitrans.benchmark.profiling import Operation, traced
 from minitrans.benchmark.settings import BenchmarkConfig
+from minitrans.allocator import keep_freed_memory
 from minitrans.build import build_model
 from minitrans.config import Experiment, SearchConfig, construct
 from minitrans.data.batching import padded
@@ -262,6 +263,7 @@ def _decode(channel: Connection, job: Job) -> None:
     if job.threads:
         torch.set_num_threads(job.threads)
     if job.rival is None:
+        keep_freed_memory()  # as the commands that translate do
         model = _on_its_device(job)
         decode: Decode = _searching(model, job.search)
     else:

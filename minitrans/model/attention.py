@@ -135,7 +135,9 @@ def _combine(
     return past if mask is None else mask & past
 
 
-def choose_backend(device: str, dtype: torch.dtype, num_keys: int, *, trains: bool, drops: bool) -> str:
+def choose_backend(
+    device: str, dtype: torch.dtype, num_queries: int, num_keys: int, *, trains: bool, drops: bool
+) -> str:
     """What ``backend="auto"`` means, fixed here and never measured while running, so that runs repeat.
 
     Parameters
@@ -144,8 +146,8 @@ def choose_backend(device: str, dtype: torch.dtype, num_keys: int, *, trains: bo
         ``cpu``, ``cuda``, ...
     dtype
         Type of the queries.
-    num_keys
-        Length of the keys.
+    num_queries, num_keys
+        Lengths of the queries and the keys.
     trains
         Whether a backward pass will follow.
     drops
@@ -156,7 +158,8 @@ def choose_backend(device: str, dtype: torch.dtype, num_keys: int, *, trains: bo
     if drops:
         return "folded"
     half = dtype in (torch.float16, torch.bfloat16)
-    return "folded" if half and trains and num_keys <= HALF_PRECISION_FOLDED_KEYS else "fused"
+    many = trains or num_queries > 1  # a step of search has one query, for which the kernel is faster
+    return "folded" if half and many and num_keys <= HALF_PRECISION_FOLDED_KEYS else "fused"
 
 
 class ScaledDotProductAttention(nn.Module):
@@ -230,6 +233,7 @@ class ScaledDotProductAttention(nn.Module):
             backend = choose_backend(
                 query.device.type,
                 query.dtype,
+                query.size(-2),
                 key.size(-2),
                 trains=query.requires_grad,
                 drops=self.dropout.active,

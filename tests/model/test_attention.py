@@ -233,20 +233,28 @@ def test_dropout_acts_in_training_alone(backend: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("device", "dtype", "num_keys", "trains", "drops", "backend"),
+    ("device", "dtype", "num_queries", "num_keys", "trains", "drops", "backend"),
     [
-        ("cpu", torch.float32, 20, True, False, "fused"),
-        ("cpu", torch.float32, 20, True, True, "folded"),
-        ("cpu", torch.bfloat16, 20, True, False, "folded"),
-        ("cpu", torch.bfloat16, 512, True, False, "fused"),
-        ("cpu", torch.bfloat16, 20, False, False, "fused"),
-        ("cuda", torch.bfloat16, 20, True, True, "fused"),
+        ("cpu", torch.float32, 20, 20, True, False, "fused"),
+        ("cpu", torch.float32, 20, 20, True, True, "folded"),
+        ("cpu", torch.bfloat16, 20, 20, True, False, "folded"),
+        ("cpu", torch.bfloat16, 20, 512, True, False, "fused"),
+        ("cpu", torch.bfloat16, 20, 20, False, False, "folded"),
+        ("cpu", torch.bfloat16, 1, 20, False, False, "fused"),
+        ("cuda", torch.bfloat16, 20, 20, True, True, "fused"),
     ],
 )
 def test_auto_is_a_table(
-    device: str, dtype: torch.dtype, num_keys: int, trains: bool, drops: bool, backend: str
+    device: str,
+    dtype: torch.dtype,
+    num_queries: int,
+    num_keys: int,
+    trains: bool,
+    drops: bool,
+    backend: str,
 ) -> None:
-    assert choose_backend(device, dtype, num_keys, trains=trains, drops=drops) == backend
+    found = choose_backend(device, dtype, num_queries, num_keys, trains=trains, drops=drops)
+    assert found == backend
 
 
 def test_bad_settings_are_refused() -> None:
