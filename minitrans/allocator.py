@@ -1,7 +1,8 @@
 """Keeping freed memory in the process.
 
 A step of training or of search frees and asks again for the same large tensors. glibc hands blocks above a
-threshold back to the system, which must map and clear every page anew: on a processor that is a tenth of the step and more.
+threshold back to the system, which must map and clear every page anew: on a processor that is a tenth of the
+step and more.
 """
 
 import ctypes

@@ -19,13 +19,13 @@ import torch
 from torch import Tensor
 
 from minitrans import checkpoint
+from minitrans.allocator import keep_freed_memory
 from minitrans.benchmark.contest import Contestant, Spread, contestants, in_turn
 from minitrans.benchmark.machine import peak_gpu_memory_mb, peak_memory_mb
 from minitrans.benchmark.parts import Clock
 from minitrans.benchmark.peers.decoding import Decode, RivalDecoder, Work, rival_decoders
 from minitrans.benchmark.profiling import Operation, traced
 from minitrans.benchmark.settings import BenchmarkConfig
-from minitrans.allocator import keep_freed_memory
 from minitrans.build import build_model
 from minitrans.config import Experiment, SearchConfig, construct
 from minitrans.data.batching import padded
