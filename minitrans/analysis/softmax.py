@@ -46,7 +46,7 @@ def jacobian_norm(weights: Tensor) -> Tensor:
     .. math:: \|J\|_F^2 = \sum_i a_i^2 (1 - a_i)^2 + \sum_{i \ne j} a_i^2 a_j^2
                         = \sum_i a_i^2 - 2 \sum_i a_i^3 + \Big(\sum_i a_i^2\Big)^2
 
-    It is at most 1/√2 (two keys, half of the weight each), :math:`\sqrt{S - 1} / S` for an even row, and
+    It is at most 1/2 (two keys, half of the weight each), :math:`\sqrt{S - 1} / S` for an even row, and
     falls to 0 as one key takes all the weight: "regions where it has extremely small gradients" (Vaswani et
     al. 2017, section 3.2.1). A factor s before the softmax multiplies the derivative: with a = softmax(s z)
     it is :math:`\partial a / \partial z = s J`.

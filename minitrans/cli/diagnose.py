@@ -96,7 +96,7 @@ def _encoded(loaded: "Loaded", source: "Source", config: DiagnoseConfig) -> "Enc
     filled = np.flatnonzero((encoded.lengths > 1).all(axis=1))  # an end token alone is a blank line
     blank = int(((encoded.lengths[: config.sentences]) == 1).any(axis=1).sum())
     if blank:
-        print(f"left out, blank on a side: {blank:,} pairs", file=sys.stderr)
+        print(f"left out, blank on a side: {blank:,} pair{'s' * (blank > 1)}", file=sys.stderr)
     if not len(filled):
         raise UserError(f"no pair of {corpus.origin} has a token on both sides; give another split")
     first = encoded.take(filled[: config.sentences])
