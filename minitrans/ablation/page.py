@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from minitrans.ablation import plots, results
+from minitrans.ablation import instruments, plots, results
 from minitrans.ablation.answer import (
     HELD,
     NO_DIFFERENCE,
@@ -47,6 +47,7 @@ def document(findings: Findings) -> Document:
         Section("Prediction", _prediction(findings)),
         Section("What each variant cost", _costs(findings)),
         Section("Learning curves", _curves(findings.results)),
+        Section("Inside the heads", instruments.blocks(findings.results)),
         Section("By nesting depth", _groups(findings.results, "by_depth", "depth", "Exact match, %")),
         Section("By source length", _groups(findings.results, "by_length", "words", "BLEU")),
         Section("On other test splits", _other_splits(findings.results)),

@@ -1,4 +1,4 @@
-"""The pictures of a report: differences as a forest plot, and learning curves with bands.
+"""The pictures of a report: differences as a forest plot, curves with bands of learning and of instruments.
 
 Each is drawn twice, in the colours of a light and of a dark page, on no ground of its own.
 """
@@ -6,7 +6,7 @@ Each is drawn twice, in the colours of a light and of a dark page, on no ground 
 import io
 import itertools
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -175,6 +175,49 @@ def _band(axes: Axes, curves: Sequence[Points], color: str, dash: str, label: st
     axes.plot(updates, mean, color=color, linestyle=dash, linewidth=1.7, marker=marker, label=label)
     if len(curves) > 1:
         axes.fill_between(updates, mean - sd, mean + sd, color=color, alpha=0.16, linewidth=0)
+
+
+INSTRUMENTS = {
+    "variance": "Variance of q·k, before the scale",
+    "entropy": "Entropy of the rows, nats",
+    "saturated": "Share of saturated rows",
+    "query_gradient": "Gradient of W^Q, norm of a head",
+}
+LOGARITHMIC = ("variance", "query_gradient")
+
+
+def instrument_curves(curves: Mapping[str, Mapping[str, Sequence[Points]]]) -> document.Figure:
+    """What is measured inside the heads over updates: the mean of each variant's seeds, ± one deviation.
+
+    Parameters
+    ----------
+    curves
+        Variant -> figure (at least those of :data:`INSTRUMENTS`) -> a curve for each seed.
+    """
+    text = f"Variance, entropy, saturation and gradients over updates of {', '.join(curves)}."
+    return _twice(lambda theme: _instruments(theme, curves), text)
+
+
+def _instruments(theme: Theme, curves: Mapping[str, Mapping[str, Sequence[Points]]]) -> Figure:
+    rows = -(-len(curves) // (2 if max(map(len, curves)) < LABEL // 2 else 1))
+    figure = Figure(figsize=(WIDTH, 2.1 * len(INSTRUMENTS) + 0.4 + 0.2 * rows), dpi=DPI, layout="constrained")
+    panels = figure.subplots(len(INSTRUMENTS), 1, sharex=True)
+    for axes, (name, title) in zip(panels, INSTRUMENTS.items(), strict=True):
+        _style(axes, theme, "")
+        axes.set_title(title, loc="left", color=theme.ink, fontsize=FONT + 1)
+        axes.grid(axis="y", color=theme.grid, linewidth=0.8)
+        styles = itertools.cycle(itertools.product(DASHES, theme.lines))
+        for (variant, of), (dash, color) in zip(curves.items(), styles, strict=False):
+            _band(axes, of[name], color, dash, "\n".join(textwrap.wrap(variant, LABEL)))
+        if name in LOGARITHMIC:
+            axes.set_yscale("log")
+    _style(panels[-1], theme, "updates")
+    panels[-1].xaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10], integer=True))
+    panels[-1].xaxis.set_major_formatter(EngFormatter(sep=""))
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2 if rows < len(curves) else 1,
+                  frameon=False, labelcolor=theme.ink, fontsize=FONT - 1)  # fmt: skip
+    return figure
 
 
 Array = npt.NDArray[np.float64]
