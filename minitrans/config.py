@@ -98,7 +98,7 @@ class ModelConfig:
         of=("lstm", "conv"),
     )
     kernel_size: int = _doc("neighbours that one convolution reads, an odd number", 3, low=1, of=("conv",))
-    dropout: float = _doc("rate after each sub-layer and on the embeddings", 0.1, low=0, below=1)
+    dropout: float = _doc("rate after each sub-layer and on the embeddings", 0.05, low=0, below=1)
     attention_dropout: float = _doc("rate on the attention weights", 0.0, low=0, below=1)
     ffn_dropout: float = _doc(
         "rate inside the feed-forward network", 0.0, low=0, below=1, of=("transformer",)

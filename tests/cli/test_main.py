@@ -96,7 +96,7 @@ def test_help_names_groups_choices_keys_units_and_defaults(
     )
     for key in (
         "  training.save_every=500             updates between checkpoints",
-        "  optimizer.lr=0.0012                 peak rate under every schedule",
+        "  optimizer.lr=0.004                  peak rate under every schedule",
         "  schedule.factor=1.0                 on the peak rate (with schedule=noam)",
         "  model.d_v=null                      width of one head's values (null: d_k)",
     ):
