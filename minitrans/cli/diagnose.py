@@ -43,6 +43,7 @@ def diagnose(composed: Composed[DiagnoseConfig]) -> None:
     from minitrans.analysis.diagnosis_drawing import draw
     from minitrans.analysis.operands import places
     from minitrans.analysis.positions import learned_tables
+    from minitrans.evaluation.metrics import require_tokenizer
 
     settings = TranslateConfig(
         checkpoint=config.checkpoint,
@@ -53,6 +54,8 @@ def diagnose(composed: Composed[DiagnoseConfig]) -> None:
     loaded, translator = load_translator(settings, composed.typed)
     places(loaded.model)  # another architecture is refused before anything is read
     source = _source(loaded, config, composed.typed)
+    if config.heads:
+        require_tokenizer(source.bleu_tokenize)
     encoded = _encoded(loaded, source, config)
     diagnosis = _diagnosis(loaded, translator, source, encoded, config)
     folder = Path(config.output_dir) if config.output_dir else run_folder(loaded.path) / "diagnostics"

@@ -108,6 +108,7 @@ def prepare(
 ) -> Subject:
     """Load a checkpoint (an average, an ensemble) and the split that it is scored on."""
     from minitrans.data.cache import hash_file
+    from minitrans.evaluation.metrics import require_tokenizer
 
     settings = TranslateConfig(
         checkpoint=[str(path) for path in system.given],
@@ -120,6 +121,7 @@ def prepare(
     )
     loaded, translator = load_translator(settings, typed)
     source = data_source(loaded, config, typed)
+    require_tokenizer(source.bleu_tokenize)
     corpus = source.load(split)
     corpus.require_text()
     hashes = [hash_file(file) for file in system.files]

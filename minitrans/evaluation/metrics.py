@@ -14,6 +14,8 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric as SacreMetric
 from sacrebleu.significance import PairedTest
 
+from minitrans.errors import UserError
+
 logging.getLogger("sacrebleu").setLevel(logging.WARNING)  # it tells each step of a paired test
 
 RESAMPLES = 1000
@@ -89,6 +91,29 @@ def ter(
 def bleu_metric(tokenize: str, *, lowercase: bool = False) -> BLEU:
     """sacreBLEU's BLEU as it is set everywhere here."""
     return BLEU(tokenize=tokenize, lowercase=lowercase, force=True)  # force: no warning on tokenised text
+
+
+EXTRAS = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]"}
+"""BLEU's tokenizers that need further packages -> what brings them."""
+
+
+def require_tokenizer(tokenize: str) -> None:
+    """Refuse a tokenizer of BLEU's that cannot be made here: before hours of work, not at the first score.
+
+    Raises
+    ------
+    UserError
+        It is a word segmenter whose packages are not installed, or not as sacreBLEU needs them.
+    """
+    if tokenize not in EXTRAS:
+        return
+    try:
+        bleu_metric(tokenize)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(
+            f"data.bleu_tokenize={tokenize} needs packages that are not installed; "
+            f"pip install '{EXTRAS[tokenize]}', or use data.bleu_tokenize=char"
+        ) from error
 
 
 def chrf_metric() -> CHRF:

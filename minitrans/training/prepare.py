@@ -14,6 +14,7 @@ from minitrans.data.encoded import EncodedCorpus, encode_corpus, encode_training
 from minitrans.data.stream import RunPlan, UpdateSize, UpdateStream
 from minitrans.data.tokenizer import Tokenizers
 from minitrans.errors import UserError
+from minitrans.evaluation.metrics import require_tokenizer
 from minitrans.model.encoder_decoder import EncoderDecoder
 from minitrans.training.leak import check_for_leaks
 from minitrans.training.optimizer import OPTIMIZERS, AdamW
@@ -54,6 +55,7 @@ def prepare(config: TrainConfig, tokenizers: Tokenizers | None = None) -> Materi
     refuse_machine(config.trainer)
     refuse_sharded(config)
     source = construct(SOURCES, config.data, {}, "data")
+    require_tokenizer(source.bleu_tokenize)
     # every split is read, so that a bad one stops here and not after hours
     text = {split: source.load(split) for split in source.splits()}
     for corpus in text.values():

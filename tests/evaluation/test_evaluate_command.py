@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sacrebleu.tokenizers import tokenizer_ja_mecab
 
 import minitrans
 from minitrans.build import build_model
@@ -136,6 +137,7 @@ def test_the_file_holds_what_the_checkpoints_own_search_finds(
         (["model.d_model=32"], "model.d_model"),
         (["output_dir=test.x"], "test.x is a file; give a folder"),
         (["data.bleu_tokenize=13b"], 'did you mean "13a"'),
+        (["data.bleu_tokenize=ja-mecab"], "pip install 'sacrebleu[ja]'"),
         (["data.test=[test.x,short.y]"], "has 5 lines but"),
         (["data.test=[long.x,test.y]"], "long.x and"),
     ],
@@ -146,7 +148,9 @@ def test_a_mistake_ends_in_one_sentence_and_leaves_nothing(
     capfd: pytest.CaptureFixture[str],
     words: list[str],
     sentence: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(tokenizer_ja_mecab, "MeCab", None)  # where the package is installed too
     write_lines(Path("short.y"), TGT[:4])
     write_lines(Path("long.x"), [*SRC[:4], "a" * 20])
     assert call(*words) == 2

@@ -4,10 +4,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
+from sacrebleu.tokenizers import tokenizer_ja_mecab, tokenizer_ko_mecab
 
+from minitrans.data.corpus import BLEU_TOKENIZERS
+from minitrans.errors import UserError
 from minitrans.evaluation.metrics import (
     METRICS,
     bleu,
@@ -15,6 +19,7 @@ from minitrans.evaluation.metrics import (
     chrf,
     exact_match,
     length_ratio,
+    require_tokenizer,
     ter,
     wilson,
 )
@@ -170,3 +175,26 @@ def test_perfect_translations_leave_nothing_to_chance() -> None:
     for metric, value in ((bleu, 100.0), (chrf, 100.0), (ter, 0.0)):
         score = metric([MAN, DOGS], [MAN, DOGS], resamples=1000)
         assert (score.value, score.low, score.high) == pytest.approx((value, value, value), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "extra"),
+    [(tokenizer_ja_mecab, "ja-mecab", "ja"), (tokenizer_ko_mecab, "ko-mecab", "ko")],
+)
+def test_a_tokenizer_whose_packages_are_missing_is_refused_with_the_way_to_get_them(
+    module: ModuleType, name: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MeCab", None)
+    sentence = (
+        f"data.bleu_tokenize={name} needs packages that are not installed; "
+        f"pip install 'sacrebleu[{extra}]', or use data.bleu_tokenize=char"
+    )
+    with pytest.raises(UserError) as refused:
+        require_tokenizer(name)
+    assert str(refused.value) == sentence
+
+
+@pytest.mark.parametrize("name", [name for name in BLEU_TOKENIZERS if "mecab" not in name])
+def test_every_other_tokenizer_of_a_data_set_can_be_made(name: str) -> None:
+    require_tokenizer(name)
+    assert bleu(["a b c d"], ["a b c d"], name).value == pytest.approx(100)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from sacrebleu.tokenizers import tokenizer_ja_mecab
 
 from minitrans.config import TrainConfig, TrainerConfig
 from minitrans.errors import UserError
@@ -107,6 +108,14 @@ def test_a_leaking_model_is_refused_where_the_test_is_on(
     prepare(tiny)
     with pytest.raises(UserError, match="it sees the future"):
         prepare(changed(tiny, {"training.leak_test": True}))
+
+
+def test_a_bleu_that_cannot_be_computed_is_refused_before_the_first_update(
+    tiny: TrainConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokenizer_ja_mecab, "MeCab", None)
+    with pytest.raises(UserError, match=r"^data\.bleu_tokenize=ja-mecab needs packages .*sacrebleu\[ja\]"):
+        prepare(changed(tiny, {"data.bleu_tokenize": "ja-mecab"}))
 
 
 @pytest.mark.parametrize("key", ["devices", "num_workers"])
