@@ -83,6 +83,8 @@ class _Falling(_WarmUp):
 
     def __init__(self, lr: float, max_updates: int, warmup_updates: int = 300, floor: float = 0.02):
         super().__init__(lr, warmup_updates)
+        if not 0 <= floor <= 1:
+            raise ValueError(f"floor is {floor}, but must be a share of the peak: at least 0 and at most 1")
         self.max_updates, self.floor = max_updates, floor
 
     def progress(self, update: int) -> float:

@@ -65,3 +65,18 @@ def test_bad_settings_are_refused_by_name():
         construct(SCHEDULES, {"kind": "constant", "floor": 0.1}, FACTS, "schedule")
     with pytest.raises(UserError, match=r'schedule.kind cannot be "cosin"; did you mean "cosine"'):
         construct(SCHEDULES, {"kind": "cosin"}, FACTS, "schedule")
+
+
+@pytest.mark.parametrize("kind", ["cosine", "linear"])
+@pytest.mark.parametrize("floor", [-5, -0.001, 1.001, 5])
+def test_a_floor_that_is_no_share_of_the_peak_is_refused(kind: str, floor: float) -> None:
+    sentence = f"schedule={kind}: floor is {float(floor)}, but must be a share of the peak: at least 0"
+    with pytest.raises(UserError, match=sentence):
+        construct(SCHEDULES, {"kind": kind, "floor": floor}, FACTS, "schedule")
+
+
+@pytest.mark.parametrize("kind", ["cosine", "linear"])
+@pytest.mark.parametrize("floor", [0, 1])
+def test_the_ends_of_the_range_of_floor_are_what_they_say(kind: str, floor: float) -> None:
+    schedule = construct(SCHEDULES, {"kind": kind, "floor": floor, "warmup_updates": 4}, FACTS, "schedule")
+    assert schedule.rate(100) == pytest.approx(0.001 * floor)
