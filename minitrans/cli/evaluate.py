@@ -127,6 +127,7 @@ def prepare(
     hashes = [hash_file(file) for file in system.files]
     facts = {
         "checkpoint_sha256": hashes[0] if len(hashes) == 1 else hashes,
+        "combined": system.kind if len(hashes) > 1 else None,
         "split": split,
         "text_sha256": corpus.fingerprint,
         "bleu_tokenize": source.bleu_tokenize,
@@ -202,7 +203,6 @@ def score(subject: Subject, config: EvaluateConfig, several: bool) -> Result:
     files = [str(file) for file in subject.system.files]
     origin = {
         "checkpoint": files[0] if len(files) == 1 else files,
-        "combined": subject.system.kind if len(files) > 1 else None,
         "update": subject.loaded.progress.update,
     }
     write_json(folder / "scores.json", {**origin, **subject.facts, **card.as_dict()})

@@ -1,7 +1,8 @@
 """Where an evaluation is written, so that none overwrites another one.
 
 What makes an evaluation the one it is stands in its record (``scores.json``, ``sweep.json``): the
-checkpoint's and the text's hashes, the search settings ... (its *facts*). A folder that holds the same
+checkpoint's and the text's hashes, the search settings ... (its *facts*; of several checkpoints, what was
+made of them too). A folder that holds the same
 facts is written anew; any other folder with something in it is refused.
 """
 
@@ -79,6 +80,8 @@ def _held(folder: Path, facts: Mapping[str, Any], record: str) -> str:
     try:
         old = json.loads((folder / record).read_text(encoding="utf-8"))
     except (OSError, ValueError):
+        return "other files"
+    if not isinstance(old, dict):
         return "other files"
     for key, now in facts.items():
         if old.get(key) != now:

@@ -294,6 +294,21 @@ def test_an_ensemble_is_one_system(
     assert "(probabilities of 2 averaged)" in capfd.readouterr().out
 
 
+def test_an_ensemble_does_not_overwrite_the_average_of_the_same_checkpoints(
+    call: Callable[..., int], run_folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    steps = with_steps(run_folder, tmp_path) / "checkpoints"
+    assert call("average=2", "output_dir=here") == 0
+    before = (tmp_path / "here" / "scores.json").read_bytes()
+    both = f"checkpoint=['{steps}/step-000002.ckpt','{steps}/step-000003.ckpt']"
+    capfd.readouterr()
+    assert call(both, "ensemble=true", "output_dir=here") == 2
+    reason = "another evaluation (combined is average2 there, ensemble2-step-000002 here)"
+    assert reason in capfd.readouterr().err
+    assert (tmp_path / "here" / "scores.json").read_bytes() == before
+    assert call("average=2", "output_dir=here") == 0
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
