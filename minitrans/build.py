@@ -127,7 +127,9 @@ class _Builder:
     def attention(self) -> MultiHeadAttention:
         c = self.config
         d_k, d_v = _head_widths(c)
-        return MultiHeadAttention(c.d_model, c.num_heads, d_k, d_v, self.core(d_k), bias=c.bias)
+        return MultiHeadAttention(
+            c.d_model, c.num_heads, d_k, d_v, self.core(d_k), bias=c.bias, fast=self.fast
+        )
 
     def feed_forward(self) -> nn.Module | None:
         c = self.config
@@ -135,7 +137,8 @@ class _Builder:
         if choice is None:
             return None
         network, activation = choice
-        return network(c.d_model, c.d_ff, activation, self.dropout(c.ffn_dropout), bias=c.bias)
+        dropout = self.dropout(c.ffn_dropout)
+        return network(c.d_model, c.d_ff, activation, dropout, bias=c.bias, fast=self.fast)
 
     @property
     def has_ffn(self) -> bool:

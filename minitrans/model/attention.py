@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from minitrans.model.dropout import Dropout
 from minitrans.model.fast.attention import folded_attention
+from minitrans.model.fast.rows import over_full_rows
 from minitrans.model.masks import as_boolean_mask, causal_mask
 
 BACKENDS = ("auto", "reference", "folded", "fused")
@@ -277,12 +278,23 @@ class MultiHeadAttention(nn.Module):
         Attention of each head, such as :class:`ScaledDotProductAttention`.
     bias
         Whether the four linear maps have biases.
+    fast
+        Compute them on few numbers of rows (:mod:`minitrans.model.fast.rows`).
     """
 
     def __init__(
-        self, d_model: int, num_heads: int, d_k: int, d_v: int, core: nn.Module, *, bias: bool = True
+        self,
+        d_model: int,
+        num_heads: int,
+        d_k: int,
+        d_v: int,
+        core: nn.Module,
+        *,
+        bias: bool = True,
+        fast: bool = False,
     ) -> None:
         super().__init__()
+        self.fast = fast
         self.num_heads = num_heads
         self.core = core
         self.w_query = nn.Linear(d_model, num_heads * d_k, bias=bias)
@@ -292,11 +304,11 @@ class MultiHeadAttention(nn.Module):
 
     def project_query(self, x: Tensor) -> Tensor:
         """(B, T, D) -> (B, H, T, K)."""
-        return self._split(self.w_query(x))
+        return self._split(self._map(self.w_query, x))
 
     def project_key_value(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """(B, S, D) -> keys (B, H, S, K) and values (B, H, S, V)."""
-        return self._split(self.w_key(y)), self._split(self.w_value(y))
+        return self._split(self._map(self.w_key, y)), self._split(self._map(self.w_value, y))
 
     def attend(
         self,
@@ -331,12 +343,15 @@ class MultiHeadAttention(nn.Module):
         if maps is not None:
             maps.append(weights)
         joined = heads.transpose(1, 2).flatten(2)  # (B, H, T, V) -> (B, T, H, V) -> (B, T, H*V)
-        return self.w_output(joined)  # (B, T, H*V) -> (B, T, D)
+        return self._map(self.w_output, joined)  # (B, T, H*V) -> (B, T, D)
 
     def forward(self, x: Tensor, y: Tensor, mask: Tensor | None = None, *, causal: bool = False) -> Tensor:
         """Queries from ``x`` (B, T, D), keys and values from ``y`` (B, S, D) -> (B, T, D)."""
         key, value = self.project_key_value(y)
         return self.attend(self.project_query(x), key, value, mask, causal=causal)
+
+    def _map(self, linear: nn.Linear, x: Tensor) -> Tensor:
+        return over_full_rows(linear, x) if self.fast else linear(x)
 
     def _split(self, x: Tensor) -> Tensor:
         """Cut the last axis into heads: (B, T, H*K) -> (B, T, H, K) -> (B, H, T, K)."""

@@ -8,6 +8,8 @@ from collections.abc import Callable
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from minitrans.model.fast.rows import over_full_rows
+
 Activation = Callable[[Tensor], Tensor]
 
 
@@ -24,12 +26,22 @@ class FeedForward(nn.Module):
         Applied to the hidden layer.
     bias
         Whether there are b_1 and b_2.
+    fast
+        Compute on few numbers of rows (:mod:`minitrans.model.fast.rows`).
     """
 
     def __init__(
-        self, d_model: int, d_ff: int, activation: Activation, dropout: nn.Module, *, bias: bool = True
+        self,
+        d_model: int,
+        d_ff: int,
+        activation: Activation,
+        dropout: nn.Module,
+        *,
+        bias: bool = True,
+        fast: bool = False,
     ) -> None:
         super().__init__()
+        self.fast = fast
         self.w_1 = nn.Linear(d_model, d_ff, bias=bias)
         self.w_2 = nn.Linear(d_ff, d_model, bias=bias)
         self.activation = activation
@@ -37,8 +49,12 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        hidden = self.activation(self.w_1(x))  # (B, T, D) -> (B, T, F)
-        return self.w_2(self.dropout(hidden))  # (B, T, F) -> (B, T, D)
+        return over_full_rows(self._each, x) if self.fast else self._each(x)
+
+    def _each(self, x: Tensor) -> Tensor:
+        """(..., D) -> (..., D)."""
+        hidden = self.activation(self.w_1(x))  # (..., D) -> (..., F)
+        return self.w_2(self.dropout(hidden))  # (..., F) -> (..., D)
 
 
 class GatedFeedForward(nn.Module):
@@ -49,9 +65,17 @@ class GatedFeedForward(nn.Module):
     """
 
     def __init__(
-        self, d_model: int, d_ff: int, activation: Activation, dropout: nn.Module, *, bias: bool = True
+        self,
+        d_model: int,
+        d_ff: int,
+        activation: Activation,
+        dropout: nn.Module,
+        *,
+        bias: bool = True,
+        fast: bool = False,
     ) -> None:
         super().__init__()
+        self.fast = fast
         self.w_1 = nn.Linear(d_model, d_ff, bias=bias)
         self.w_gate = nn.Linear(d_model, d_ff, bias=bias)
         self.w_2 = nn.Linear(d_ff, d_model, bias=bias)
@@ -60,8 +84,12 @@ class GatedFeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        hidden = self.activation(self.w_1(x)) * self.w_gate(x)  # (B, T, D) -> (B, T, F)
-        return self.w_2(self.dropout(hidden))  # (B, T, F) -> (B, T, D)
+        return over_full_rows(self._each, x) if self.fast else self._each(x)
+
+    def _each(self, x: Tensor) -> Tensor:
+        """(..., D) -> (..., D)."""
+        hidden = self.activation(self.w_1(x)) * self.w_gate(x)  # (..., D) -> (..., F)
+        return self.w_2(self.dropout(hidden))  # (..., F) -> (..., D)
 
 
 def identity(x: Tensor) -> Tensor:

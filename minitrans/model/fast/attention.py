@@ -2,7 +2,9 @@
 
 The plain steps walk over the (T, S) tables of all heads once for each of: product, scale, mask, softmax,
 and the zeros of empty rows. Here one call makes the product, scales it and adds the mask; rows without a
-key are looked for beforehand, and only where there are some they are taken care of.
+key are looked for beforehand, and only where there are some they are taken care of. On a processor, half
+precision is computed in float32: its products are programs for one shape (see
+:mod:`minitrans.model.fast.rows`), while the heads have to be copied out of their rows in any case.
 
 Letters: B batch, T number of queries, S number of keys, H heads, K d_k, V d_v.
 """
@@ -11,6 +13,8 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+
+from minitrans.model.fast.rows import written_by_shape
 
 
 def folded_attention(
@@ -39,6 +43,12 @@ def folded_attention(
     -------
     (B, H, T, V).
     """
+    if written_by_shape(query):
+        with torch.autocast("cpu", enabled=False):
+            output = folded_attention(
+                _wide(query), _wide(key), _wide(value), mask, scale=scale, dropout=dropout
+            )
+        return output.to(value.dtype)
     b, h, t, _ = query.shape
     empty = None if mask is None else ~mask.any(dim=-1, keepdim=True)
     if mask is not None and empty is not None and bool(empty.any()):
@@ -53,6 +63,11 @@ def folded_attention(
         weights = dropout(weights)
     output = torch.bmm(weights, _joined(value)).view(b, h, t, -1)  # (B*H, T, V) -> (B, H, T, V)
     return output if empty is None else output.masked_fill(empty, 0.0)
+
+
+def _wide(x: Tensor) -> Tensor:
+    """A float32 copy, head by head."""
+    return x.to(torch.float32, memory_format=torch.contiguous_format)
 
 
 def _joined(x: Tensor) -> Tensor:

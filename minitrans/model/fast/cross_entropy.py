@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from minitrans.model.fast.rows import filled, written_by_shape
+
 CHUNK_ROWS = 512
 
 
@@ -61,6 +63,9 @@ def _sums_and_gradients(
     for begin in range(0, rows.size(0), CHUNK_ROWS):
         chunk = rows[begin : begin + CHUNK_ROWS]  # (C, D)
         label = labels[begin : begin + CHUNK_ROWS].unsqueeze(-1)  # (C, 1)
+        real = len(chunk)
+        if written_by_shape(chunk):
+            chunk, label = filled(chunk), filled(label)  # C is a multiple of 64 from here on
         logits = (chunk @ weight.t()).float()  # (C, D) @ (D, N) -> (C, N)
         at_gold, mean = logits.gather(-1, label), logits.mean(dim=-1, keepdim=True)  # (C, 1), (C, 1)
         # One exponential serves both the sum and the gradient; less the largest, none overflows.
@@ -69,15 +74,16 @@ def _sums_and_gradients(
         total = exponentials.sum(dim=-1, keepdim=True)  # (C, 1)
         log_norm = largest + total.log()  # (C, 1)
         gold, spread = log_norm - at_gold, log_norm - mean
-        nll += gold.sum()
-        smoothed += ((1 - label_smoothing) * gold + label_smoothing * spread).sum()
+        nll += gold[:real].sum()
+        smoothed += ((1 - label_smoothing) * gold + label_smoothing * spread)[:real].sum()
         if grad_rows is None or grad_weight is None:
             continue
         # d smoothed / d logits = p - ε/N - (1 - ε) · [the gold entry]
         slope = exponentials.mul_(1 / total).sub_(label_smoothing / weight.size(0))  # (C, N)
         slope.scatter_add_(-1, label, torch.full_like(gold, label_smoothing - 1))
         slope = slope.to(chunk.dtype)
-        grad_rows[begin : begin + CHUNK_ROWS] = slope @ weight  # (C, N) @ (N, D) -> (C, D)
+        slope[real:] = 0
+        grad_rows[begin : begin + real] = (slope @ weight)[:real]  # (C, N) @ (N, D) -> (C, D)
         grad_weight += slope.t() @ chunk  # (N, C) @ (C, D) -> (N, D)
     grads = () if grad_rows is None or grad_weight is None else (grad_rows, grad_weight)
     return (smoothed, nll), grads
