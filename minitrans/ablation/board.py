@@ -4,7 +4,6 @@ import csv
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 
-from rich.console import Console
 from rich.live import Live
 from rich.table import Column, Table
 from rich.text import Text
@@ -12,6 +11,7 @@ from rich.text import Text
 from minitrans.ablation.cells import Cell
 from minitrans.ablation.folder import DONE, FAILED, RUNNING, State, StudyFolder
 from minitrans.ablation.study import Study
+from minitrans.console import Console
 
 _STYLES = {DONE: "green", FAILED: "bold red", RUNNING: "cyan"}
 

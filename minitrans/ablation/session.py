@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from minitrans.ablation.board import Board, failures
 from minitrans.ablation.cells import Cell, CellMaker
 from minitrans.ablation.estimate import Pace, in_words, pace_of_done, seconds_left, warm_up
@@ -25,6 +23,7 @@ from minitrans.ablation.runner import Place, Runner
 from minitrans.ablation.study import Study
 from minitrans.ablation.tuning import Choice, Trial, choose, trials
 from minitrans.config import TrainConfig
+from minitrans.console import Console
 from minitrans.errors import StoppedEarlyError, UserError
 
 

@@ -49,14 +49,13 @@ def _ablate(argv: Sequence[str], composed: Composed[AblateConfig]) -> None:
 
 def _run(study: Study, typed: Sequence[str], config: AblateConfig, command: str) -> None:
     # torch and lightning take seconds to import: --help and a mistyped key should not wait for them
-    from rich.console import Console
-
     from minitrans.ablation.cells import CellMaker, code_hash
     from minitrans.ablation.estimate import warm_up
     from minitrans.ablation.folder import StudyFolder
     from minitrans.ablation.report import write
     from minitrans.ablation.runner import Place, share_of_threads
     from minitrans.ablation.session import Session, Wishes
+    from minitrans.console import Console
 
     code = code_hash()
     local = config.cluster == "local"

@@ -3,7 +3,6 @@
 Tables for people, then JSON lines for programs: the last line printed is always one of them.
 """
 
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from minitrans.cli.main import run_main
 from minitrans.errors import UserError
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from minitrans.console import Console
 
 WIDTH = 120  # of tables that go into a file
 
@@ -33,12 +32,13 @@ def benchmark(composed: Composed[BenchmarkConfig]) -> None:
     # torch takes seconds to import: --help and a mistyped key should not wait for it
     import dataclasses
 
-    from rich.console import Console
-
     from minitrans.benchmark.machine import describe
     from minitrans.benchmark.report import json_line
+    from minitrans.console import Console
 
-    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    console = Console()
+    if not console.is_terminal:
+        console.width = WIDTH
     machine = describe()
     console.print(str(machine), highlight=False, soft_wrap=True)
     rows = TASKS[composed.config.task](composed, console)

@@ -20,9 +20,8 @@ from minitrans.errors import UserError
 from minitrans.progress import progress_bar
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from minitrans.checkpoint import Loaded
+    from minitrans.console import Console
     from minitrans.data.corpus import Corpus, Source
     from minitrans.decoding.translator import Translator
     from minitrans.evaluation.sanity import SanityRow
@@ -246,8 +245,7 @@ def with_comet(card: "ScoreCard", model: str, subject: Subject) -> "ScoreCard":
 
 def report(config: EvaluateConfig, results: Sequence[Result]) -> None:
     """Print cards, rows and comparisons, and where everything lies. The baseline is the last result."""
-    from rich.console import Console
-
+    from minitrans.console import Console
     from minitrans.evaluation.summary import summary_table
 
     console = Console()
@@ -310,8 +308,7 @@ def compare_with(baseline: Result, systems: Sequence[Result], console: "Console"
 
 def sweep(config: EvaluateConfig, typed: Mapping[str, Any], given: Sequence[System]) -> None:
     """Try beams and length penalties on the validation split; write the best where evaluate can take it."""
-    from rich.console import Console
-
+    from minitrans.console import Console
     from minitrans.evaluation.sweep import num_searches, sweep_search
 
     if len(given) > 1 or config.baseline:

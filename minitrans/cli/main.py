@@ -1,5 +1,7 @@
 """What every command shares: compose, run, and tell mistakes in one sentence."""
 
+import contextlib
+import errno
 import os
 import sys
 from collections.abc import Callable
@@ -21,7 +23,8 @@ from minitrans.program import program
 
 C = TypeVar("C")
 
-USER_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
+DISK_ERROR, USER_ERROR, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
+REFUSED_BY_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def run_main(
@@ -45,11 +48,15 @@ def run_main(
 
     Returns
     -------
-    The exit status: 0, 2 after a mistake of the user, 130 after Ctrl-C or where a run was asked to end,
-    141 where the reader of standard output has gone.
+    The exit status: 0, 1 where the disk refuses what is printed, 2 after a mistake of the user, 130 after
+    Ctrl-C or where a run was asked to end, 141 where the reader of standard output has gone.
     """
+    open_closed_streams()
     try:
-        return _run(function, name, schema, sys.argv[1:] if argv is None else argv)
+        status = _run(function, name, schema, sys.argv[1:] if argv is None else argv)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, where it can be told if that fails
+        return status
     except StoppedEarlyError as stop:
         print(stop, file=sys.stderr)
         return INTERRUPTED
@@ -60,8 +67,39 @@ def run_main(
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to flush at exit
+        _print_no_more()
         return BROKEN_PIPE
+    except OSError as error:
+        # files that a command names are told where they are written: what is left is standard output
+        if error.filename is not None or error.errno not in REFUSED_BY_DISK:
+            raise
+        _print_no_more()
+        _tell(UserError(f"the output cannot be written: {error.strerror}; free some space"))
+        return DISK_ERROR
+
+
+def open_closed_streams() -> None:
+    """Let nothing else take the place of a standard stream that the caller closed (``2>&-``).
+
+    The next file that is opened would get its number, and what libraries say would go into that file.
+    Python has no ``sys.stderr`` then, and ``print(..., file=None)`` would print among the translations.
+    """
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            os.set_inheritable(number, True)
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 (for good)
+
+
+def _print_no_more() -> None:
+    """Nothing is to be left that Python flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(function: Callable[[Composed[C]], None], name: str, schema: type[C], argv: list[str]) -> int:
@@ -80,7 +118,8 @@ def _run(function: Callable[[Composed[C]], None], name: str, schema: type[C], ar
 
 
 def _tell(error: UserError) -> None:
-    print(f"error: {error}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # a full disk under standard error as well: the status tells
+        print(f"error: {error}", file=sys.stderr)
 
 
 def _sweep(function: Callable[[Composed[C]], None], name: str, schema: type[C], line: CommandLine) -> int:

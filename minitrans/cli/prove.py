@@ -3,12 +3,12 @@
 import tempfile
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Column, Table
 
 from minitrans.cli.compose import Composed
 from minitrans.cli.main import run_main
 from minitrans.config import TrainConfig
+from minitrans.console import Console
 from minitrans.errors import UserError
 
 

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from minitrans import checkpoint
 from minitrans.checkpoint import Loaded
 from minitrans.config import TrainConfig
+from minitrans.console import Console
 from minitrans.data.corpus import Source
 from minitrans.decoding.translator import Translator
 from minitrans.evaluation.scorecard import ScoreCard, evaluate_split

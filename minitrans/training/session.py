@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.table import Column, Table
 
 from minitrans import checkpoint, run
 from minitrans.checkpoint import Checkpoint, Progress
 from minitrans.config import TrainConfig, plain
+from minitrans.console import Console
 from minitrans.errors import StoppedEarlyError, UserError
 from minitrans.model.parameters import parameter_table
 from minitrans.processes import launched

@@ -1,6 +1,7 @@
 """A command as its user meets it: exit status, one sentence, help, sweeps."""
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -131,20 +132,29 @@ def test_a_mistake_of_ours_keeps_its_traceback() -> None:
         run_main(fails_with(ZeroDivisionError()), "train", TrainConfig, [])
 
 
-def test_a_reader_that_has_gone_is_no_error(tmp_path: Path) -> None:
-    file = tmp_path / "prints.py"
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SCRIPTS.parent)}
+
+
+def command_that(tmp_path: Path, work: str) -> list[str]:
+    """A command that does this one thing."""
+    file = tmp_path / "command.py"
     file.write_text(
-        "import sys\n"
+        "import os, sys\n"
         "from minitrans.cli.main import run_main\n"
         "from minitrans.config import TranslateConfig\n"
-        "sys.exit(run_main(lambda composed: print('x' * 1_000_000), 'translate', TranslateConfig))\n"
+        "from minitrans.console import Console\n"
+        f"sys.exit(run_main(lambda composed: {work}, 'translate', TranslateConfig))\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(SCRIPTS.parent)}
+    return [sys.executable, str(file)]
+
+
+@pytest.mark.parametrize("work", ["print('x' * 1_000_000)", "[Console().print('x') for _ in range(3)]"])
+def test_a_reader_that_has_gone_is_no_error(tmp_path: Path, work: str) -> None:
     pipe = subprocess.Popen(
-        [sys.executable, str(file)],
+        command_that(tmp_path, work),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=environment,
+        env=ENVIRONMENT,
         text=True,
     )
     assert pipe.stdout is not None and pipe.stderr is not None
@@ -152,6 +162,46 @@ def test_a_reader_that_has_gone_is_no_error(tmp_path: Path) -> None:
     assert pipe.stderr.read() == ""
     assert pipe.wait(timeout=60) == 141
     pipe.stderr.close()
+
+
+needs_full_device = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs Linux's /dev/full")
+
+
+@needs_full_device
+@pytest.mark.parametrize(
+    "work", ["print('a')", "print('x' * 1_000_000)", "Console().print('a')", "sys.stdout.buffer.write(b'a')"]
+)
+def test_a_full_disk_under_standard_output_is_told_in_one_sentence(tmp_path: Path, work: str) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command_that(tmp_path, work), stdout=full, stderr=subprocess.PIPE, env=ENVIRONMENT, text=True
+        )
+    sentence = "error: the output cannot be written: No space left on device; free some space\n"
+    assert (done.returncode, done.stderr) == (1, sentence)
+
+
+@needs_full_device
+@pytest.mark.parametrize("words", [["--help"], ["--cfg", "job"]])
+def test_a_full_disk_under_help_and_configuration_is_told_too(words: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, str(SCRIPTS / "train.py"), *words]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    sentence = "error: the output cannot be written: No space left on device; free some space\n"
+    assert (done.returncode, done.stderr) == (1, sentence)
+
+
+def test_a_file_that_is_not_there_is_a_mistake_of_ours() -> None:
+    with pytest.raises(FileNotFoundError):
+        run_main(fails_with(FileNotFoundError(2, "No such file", "x")), "train", TrainConfig, [])
+
+
+def test_messages_go_nowhere_where_standard_error_is_closed(tmp_path: Path) -> None:
+    """Neither among the translations nor into the file that is opened next."""
+    other = tmp_path / "other.txt"
+    work = f"(print('a'), print('said', file=sys.stderr), open({str(other)!r}, 'w'), os.write(2, b'b'))"
+    command = shlex.join(command_that(tmp_path, work)) + " 2>&-"
+    done = subprocess.run(command, shell=True, stdout=subprocess.PIPE, env=ENVIRONMENT, text=True)
+    assert (done.returncode, done.stdout, other.read_text()) == (0, "a\n", "")
 
 
 # -- sweeps ----------------------------------------------------------------------------
