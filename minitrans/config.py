@@ -37,6 +37,7 @@ def _doc(
     *,
     choices: tuple[str, ...] = (),
     low: float | None = None,
+    high: float | None = None,
     above: float | None = None,
     below: float | None = None,
     path: bool = False,
@@ -46,12 +47,12 @@ def _doc(
 ) -> Any:
     """A dataclass field with its explanation (shown by ``--help``) and what its values must be.
 
-    ``choices`` are the words allowed; ``low`` is the least number, ``above`` and ``below`` are bounds
-    that a number must not reach; ``path`` marks a file or folder, ``words`` are values of it that are
+    ``choices`` are the words allowed; ``low`` is the least number and ``high`` the largest, ``above`` and
+    ``below`` are bounds that a number must not reach; ``path`` marks a file or folder, ``words`` are values of it that are
     none, ``paths`` says which keys of a section are files or folders, for each kind. ``of`` are the
     architectures that read a key of the model, where not all do.
     """
-    limits = {"low": low, "above": above, "below": below}
+    limits = {"low": low, "high": high, "above": above, "below": below}
     metadata = {"doc": text, "choices": choices, "path": path, "words": words, "paths": paths, "of": of}
     metadata |= limits
     if isinstance(default, (list, dict)):
@@ -133,7 +134,7 @@ class TokenizerConfig:
         "bpe",
         choices=("bpe", "byte_bpe", "word", "char"),
     )
-    vocab_size: int = _doc("entries, the special ones counted", 8000, low=1)
+    vocab_size: int = _doc("entries, the special ones counted", 8000, low=1, high=1_000_000)
     joint: bool = _doc("one vocabulary for both sides", True)
     lowercase: bool = _doc("fold letters to lower case before anything else", False)
 
@@ -204,33 +205,41 @@ class TrainerConfig:
     progress_bar: bool = _doc("show the progress bar", True)
 
 
+LONGEST = 1_000_000
+"""Tokens of a translation, or of a source for each of them, that no text has: what is more is a slip."""
+
+
 @dataclass
 class SearchConfig:
     """How a translation is looked for."""
 
-    beam_size: int = _doc("hypotheses kept; 1 is greedy", 5, low=1)
+    beam_size: int = _doc("hypotheses kept; 1 is greedy", 5, low=1, high=10_000)
     length_penalty: str = _doc(
         "what a log-probability is divided by: none (1), exponent (n^alpha) or gnmt (((5 + n) / 6)^alpha)",
         "gnmt",
         choices=("none", "exponent", "gnmt"),
     )
-    alpha: float = _doc("strength of the length penalty", 0.6, low=0)
+    alpha: float = _doc("strength of the length penalty", 0.6, low=0, high=10)
     coverage: float = _doc(
-        "strength of the penalty for source tokens hardly attended to (0: none)", 0.0, low=0
+        "strength of the penalty for source tokens hardly attended to (0: none)", 0.0, low=0, high=1e6
     )
-    min_length: int = _doc("shortest translation in tokens, end token not counted", 0, low=0)
-    min_length_ratio: float = _doc("further bound: tokens of the source x this", 0.0, low=0)
-    max_length: int = _doc("longest translation in tokens, end token not counted", 256, low=1)
-    max_length_ratio: float = _doc("further bound: tokens of the source x this + 10", 2.0, above=0)
+    min_length: int = _doc("shortest translation in tokens, end token not counted", 0, low=0, high=LONGEST)
+    min_length_ratio: float = _doc("further bound: tokens of the source x this", 0.0, low=0, high=LONGEST)
+    max_length: int = _doc("longest translation in tokens, end token not counted", 256, low=1, high=LONGEST)
+    max_length_ratio: float = _doc(
+        "further bound: tokens of the source x this + 10", 2.0, above=0, high=LONGEST
+    )
     no_repeat_ngram: int = _doc(
-        "no so many tokens in a row come twice in a translation (0: they may)", 0, low=0
+        "no so many tokens in a row come twice in a translation (0: they may)", 0, low=0, high=LONGEST
     )
-    n_best: int = _doc("translations given for each sentence, best first", 1, low=1)
+    n_best: int = _doc("translations given for each sentence, best first", 1, low=1, high=10_000)
     sample: bool = _doc(
         "draw each token at random instead of looking for the best (needs beam_size=1)", False
     )
-    temperature: float = _doc("logits are divided by this before drawing; below 1 is bolder", 1.0, above=0)
-    top_k: int = _doc("draw among so many likeliest tokens (0: all)", 0, low=0)
+    temperature: float = _doc(
+        "logits are divided by this before drawing; below 1 is bolder", 1.0, low=1e-4, high=1e4
+    )
+    top_k: int = _doc("draw among so many likeliest tokens (0: all)", 0, low=0, high=1_000_000)
     top_p: float = _doc("draw among the likeliest tokens that hold this probability, at most 1", 1.0, above=0)
     seed: int = _doc("of the draws; a sentence's are the same in every batch", 1, low=0)
 
@@ -358,9 +367,9 @@ class EvaluateConfig:
     sweep: str = _doc(
         "search: try beams and length penalties on the validation split", "none", choices=("none", "search")
     )
-    sweep_beam_sizes: list[int] = _doc("the beams of a sweep", [1, 2, 5, 10], low=1)
+    sweep_beam_sizes: list[int] = _doc("the beams of a sweep", [1, 2, 5, 10], low=1, high=10_000)
     sweep_alphas: list[float] = _doc(
-        "the strengths of the length penalty in a sweep", [0.0, 0.3, 0.6, 1.0], low=0
+        "the strengths of the length penalty in a sweep", [0.0, 0.3, 0.6, 1.0], low=0, high=10
     )
     batch_tokens: int = _doc("padded tokens of one batch", 4096, low=1)
     threads: int = _doc("processor threads (0: torch's own choice)", 0, low=0)
@@ -488,7 +497,7 @@ def _check_choice(value: Any, choices: tuple[str, ...], key: str, source: str) -
 
 def bounds(metadata: Mapping[str, Any]) -> str:
     """The range of a field in words: ``"at least 0 and below 1"``; empty where any number will do."""
-    words = {"low": "at least", "above": "above", "below": "below"}
+    words = {"low": "at least", "high": "at most", "above": "above", "below": "below"}
     return " and ".join(f"{words[k]} {metadata[k]}" for k in words if metadata.get(k) is not None)
 
 
@@ -498,9 +507,10 @@ def _check_range(value: Any, metadata: Mapping[str, Any], key: str, source: str)
             _check_range(item, metadata, f"{key}[{place}]", source)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return
-    low, above, below = (metadata.get(bound) for bound in ("low", "above", "below"))
+    low, high, above, below = (metadata.get(bound) for bound in ("low", "high", "above", "below"))
     too_small = (low is not None and value < low) or (above is not None and value <= above)
-    if too_small or (below is not None and value >= below):
+    too_large = (high is not None and value > high) or (below is not None and value >= below)
+    if too_small or too_large:
         raise UserError(f"{source}: {key} is {value}, but must be {bounds(metadata)}")
 
 

@@ -87,7 +87,7 @@ def test_a_wrong_key_or_type_is_told_in_one_sentence(data: dict[str, Any], sente
         ("training", "ema_decay", 1.0, "above 0 and below 1"),
         ("training", "max_updates", 0, "at least 1"),
         ("trainer", "devices", 0, "at least 1"),
-        ("search", "beam_size", 0, "at least 1"),
+        ("search", "beam_size", 0, "at least 1 and at most 10000"),
         ("cleaning", "max_ratio", 0.9, "at least 1"),
     ],
 )
@@ -287,3 +287,26 @@ def test_a_section_is_copied_not_shared() -> None:
     assert optimizer["lr"] == 1.0
     assert Experiment().optimizer is not Experiment().optimizer
     assert SearchConfig().beam_size == 5
+
+
+# -- the largest numbers ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "bound"),
+    [
+        ("tokenizer", "vocab_size", 1_000_000_001, "at least 1 and at most 1000000"),
+        ("search", "beam_size", 10**12, "at least 1 and at most 10000"),
+        ("search", "n_best", 10**12, "at least 1 and at most 10000"),
+        ("search", "max_length", 10**21, "at least 1 and at most 1000000"),
+        ("search", "max_length_ratio", 1e20, "at most 1000000 and above 0"),
+        ("search", "min_length_ratio", 1e20, "at least 0 and at most 1000000"),
+        ("search", "temperature", 1e-40, "at least 0.0001 and at most 10000.0"),
+        ("search", "alpha", 1e9, "at least 0 and at most 10"),
+    ],
+)
+def test_numbers_that_no_text_and_no_machine_has_are_refused(
+    section: str, key: str, value: float, bound: str
+) -> None:
+    with pytest.raises(UserError, match=rf"{section}\.{key} is .*, but must be {bound}$"):
+        parse(TrainConfig, {section: {key: value}})

@@ -35,7 +35,11 @@ def benchmark(composed: Composed[BenchmarkConfig]) -> None:
     from minitrans.benchmark.machine import describe
     from minitrans.benchmark.report import json_line
     from minitrans.console import Console
+    from minitrans.threads import refuse_threads
 
+    refuse_threads(composed.config.threads)
+    for threads in composed.config.scaling.threads:
+        refuse_threads(threads, "scaling.threads")
     console = Console()
     if not console.is_terminal:
         console.width = WIDTH

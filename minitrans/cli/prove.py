@@ -19,13 +19,11 @@ def main() -> int:
 
 def _prove(composed: Composed[TrainConfig]) -> None:
     # torch and lightning take seconds to import: --help and a mistyped key should not wait for them
-    import torch
-
+    from minitrans.threads import use_threads
     from minitrans.training.proofs import prove
 
     config = composed.config
-    if config.threads:
-        torch.set_num_threads(config.threads)
+    use_threads(config.threads)
     console = Console()
     table = Table(
         "claim",

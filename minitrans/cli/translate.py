@@ -270,14 +270,12 @@ def load_translators(
     config: TranslateConfig, typed: Mapping[str, Any]
 ) -> "tuple[Sequence[Loaded], Translator]":
     """The checkpoints, and a translator that searches as the first one says, but for what was typed."""
-    import torch
-
     from minitrans.allocator import keep_freed_memory
     from minitrans.loading import load_all, translator_of
+    from minitrans.threads import use_threads
 
     keep_freed_memory()
-    if config.threads:
-        torch.set_num_threads(config.threads)
+    use_threads(config.threads)
     given = [config.checkpoint] if isinstance(config.checkpoint, str) else config.checkpoint
     device = choose_device(config.accelerator)
     loaded = load_all(given, average=config.average, average_best=config.average_best, device=device)

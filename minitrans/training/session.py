@@ -16,6 +16,7 @@ from minitrans.errors import StoppedEarlyError, UserError
 from minitrans.model.parameters import parameter_table
 from minitrans.processes import launched
 from minitrans.run import RunFolder
+from minitrans.threads import use_threads
 from minitrans.training import finish, precision
 from minitrans.training.fit import fit
 from minitrans.training.launch import follow, needs_workers, nothing_to_do, run_workers, word_given
@@ -71,7 +72,7 @@ def start(config: TrainConfig, typed: Mapping[str, Any]) -> None:
             "optimizer.lr means nothing with schedule=noam, whose peak is "
             "schedule.factor / sqrt(d_model x warmup_updates); set that, or use schedule=inverse_sqrt"
         )
-    _use_threads(config)
+    use_threads(config.threads)
     material = prepare(config)
     _announce(console, config, material)
     if begun_before:
@@ -94,7 +95,7 @@ def go_on(config: TrainConfig, typed: Mapping[str, Any]) -> None:
     """
     console = Console()
     going_on = continuation(config, typed)
-    _use_threads(going_on.config)
+    use_threads(going_on.config.threads)
     material = prepare(going_on.config, going_on.start.tokenizers)
     folder, progress = going_on.folder, going_on.start.progress
     unscored = (folder.checkpoints / checkpoint.LAST).exists() and not folder.result.exists()
@@ -169,11 +170,6 @@ def is_finished(progress: Progress, config: TrainConfig, material: Material) -> 
     patience = config.training.patience
     gave_up = patience is not None and progress.stale_validations >= patience
     return gave_up or progress.update >= material.run_plan.total
-
-
-def _use_threads(config: TrainConfig) -> None:
-    if config.threads:
-        torch.set_num_threads(config.threads)
 
 
 def _words(config: TrainConfig) -> tuple[str, ...]:

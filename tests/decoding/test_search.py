@@ -260,7 +260,7 @@ def test_the_search_never_passes_the_models_positions() -> None:
         ({"top_k": 3}, "search.top_k=3 means nothing without sampling"),
         ({"top_p": 0.5}, "search.top_p=0.5 means nothing without sampling"),
         ({"top_p": 1.5}, "search.top_p is 1.5, but a probability is at most 1"),
-        ({"temperature": 0.0}, "search.temperature is 0.0, but must be above 0"),
+        ({"temperature": 0.0}, "search.temperature is 0.0, but must be at least 0.0001 and at most"),
         ({"length_penalty": "gmnt"}, 'did you mean "gnmt"'),
     ],
 )
