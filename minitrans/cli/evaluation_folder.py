@@ -21,11 +21,14 @@ _LONGEST = 120  # characters of a name; file systems take 255 bytes
 
 
 def plain_name(text: str) -> str:
-    """A file name without characters that shells or Hydra's grammar trip over, and not too long."""
+    """A file name without characters that shells or Hydra's grammar trip over, and not too long.
+
+    Where letters of other scripts are lost, a hash keeps apart what would else be one name.
+    """
     name = re.sub(r"[^\w.-]+", "_", text, flags=re.ASCII)
-    if len(name) <= _LONGEST:
+    if text.isascii() and len(name) <= _LONGEST:
         return name
-    return f"{name[:_LONGEST]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return f"{name[:_LONGEST]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def differing(own: SearchConfig, used: SearchConfig) -> str:

@@ -1,5 +1,6 @@
 """Names of folders."""
 
+import hashlib
 from pathlib import Path
 
 from minitrans.cli.checkpoints import System, names
@@ -8,7 +9,17 @@ from minitrans.config import SearchConfig
 
 
 def test_names_hold_no_awkward_characters() -> None:
-    assert plain_name("test a=b,c-最 best-beam5") == "test_a_b_c-_best-beam5"
+    digest = hashlib.sha256("test a=b,c-最 best-beam5".encode()).hexdigest()[:8]
+    assert plain_name("test a=b,c-最 best-beam5") == f"test_a_b_c-_best-beam5-{digest}"
+
+
+def test_a_name_of_ascii_is_kept_but_for_signs_and_spaces() -> None:
+    assert plain_name("test-best-beam5_alpha0.5") == "test-best-beam5_alpha0.5"
+    assert plain_name("my run/best") == "my_run_best"
+
+
+def test_names_in_other_scripts_stay_apart() -> None:
+    assert len({plain_name(name) for name in ("中文/best", "日本/best", "/best")}) == 3
 
 
 def test_long_names_are_cut_and_stay_apart() -> None:
