@@ -81,6 +81,9 @@ def _announced(config: TranslateConfig, typed: Mapping[str, Any]) -> "Translator
 
 def refuse_contradictions(config: TranslateConfig) -> None:
     """Stop before any work where two settings cannot hold together."""
+    for key, stream in (("input", "standard input"), ("output", "standard output")):
+        if not getattr(config, key):
+            raise UserError(f"{key}= is empty; give a file, or - for {stream}")
     if config.prefixes and config.input == "-":
         raise UserError("prefixes= needs input=: the beginnings belong to the lines of a file")
     if config.align_layer is not None and config.format == "text":
@@ -170,12 +173,18 @@ def _lines_of(stream: io.BufferedReader | BinaryIO, arrived: deque[bytes]) -> It
 
 def refuse_existing(output: str) -> None:
     """Stop before any work where the output could not be written, or would overwrite a file."""
-    if output == "-":
+    if output == "-" or _is_stream(output):
         return
     if os.path.lexists(output):
         raise UserError(f"output={output} is already there; remove it or give another name")
     if not Path(output).parent.is_dir():
         raise UserError(f"output={output} cannot be written: the folder {Path(output).parent} does not exist")
+
+
+def _is_stream(output: str) -> bool:
+    """Whether writing there overwrites nothing: ``/dev/null``, a terminal, a named pipe."""
+    path = Path(output)
+    return path.is_char_device() or path.is_fifo()
 
 
 @contextlib.contextmanager
@@ -185,6 +194,15 @@ def opened(output: str) -> Iterator[BinaryIO]:
         yield _open_stream(sys.stdout, "output")
         return
     path = Path(output)
+    if _is_stream(output):
+        try:
+            with path.open("wb") as stream:
+                yield stream
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise UserError(f"output={output} cannot be written: {error.strerror}") from error
+        return
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         with partial.open("xb") as stream:

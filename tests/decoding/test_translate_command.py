@@ -65,6 +65,12 @@ def test_standard_output_holds_translations_alone(
     assert str(checkpoint) in printed.err.decode()
 
 
+def test_what_is_no_file_is_written_to_and_stays(call: Callable[..., int]) -> None:
+    Path("in.txt").write_text("abc\n")
+    assert call("input=in.txt", "output=/dev/null") == 0
+    assert Path("/dev/null").is_char_device()
+
+
 def test_an_empty_file_gives_an_empty_file(call: Callable[..., int]) -> None:
     Path("in.txt").write_bytes(b"")
     assert call("input=in.txt", "output=out.txt") == 0
@@ -183,6 +189,8 @@ def test_near_ties_are_counted_and_shown(capsys: pytest.CaptureFixture[str]) -> 
         (["prefixes=short.txt"], "there are 1 forced beginnings for 2 lines"),
         (["prefixes=long.txt"], "the forced beginning of line 2 has 8 tokens"),
         (["prefixes=short.txt", "input=-"], "prefixes= needs input="),
+        (["input="], "input= is empty; give a file, or - for standard input"),
+        (["output="], "output= is empty; give a file, or - for standard output"),
         (["average=2"], "average=2 needs a run folder"),
         (["average_best=true"], "average_best=true means nothing without average="),
         (["search=sampling", "search.beam_size=2"], "search.sample=true draws token by token"),
