@@ -233,6 +233,15 @@ def _check_complete(experiment: dict[str, Any], path: Path) -> None:
                 raise UserError(f"{path} is damaged: its configuration lacks {key}; use an older one")
 
 
+def _check_format(path: Path) -> None:
+    """Tell another kind of file from a damaged checkpoint, which begins as a zip file does."""
+    with path.open("rb") as file:
+        if file.read(2) not in (b"PK", b"", b"\0\0"):  # zeros: of a crash
+            raise UserError(
+                f"{path} is no checkpoint; give a .ckpt file that scripts/train.py wrote, or a run folder"
+            )
+
+
 def _check_bytes(path: Path) -> None:
     """Compare every part of the file with its checksum: a flipped bit in a weight is found nowhere else."""
     if zipfile.is_zipfile(path):
@@ -244,6 +253,7 @@ def _check_bytes(path: Path) -> None:
 
 def _read_plain(path: Path) -> Any:
     try:
+        _check_format(path)
         _check_bytes(path)
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
@@ -358,7 +368,8 @@ def steps_of(folder: str | Path, count: int, *, best: bool = False) -> list[Path
     if best and steps:
         values = _validation_values(folder, read(steps[-1]).experiment.training.metric)
         steps = sorted(
-            (path for path in steps if _update_of(path) in values), key=lambda p: values[_update_of(p)]
+            (path for path in steps if _update_of(path) in values),
+            key=lambda path: (values[_update_of(path)], -_update_of(path)),  # of equals the first: best.ckpt
         )
         known = "step-NNNNNN.ckpt with a validation in metrics.csv"
     if len(steps) < count:

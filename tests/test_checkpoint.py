@@ -128,7 +128,7 @@ def test_code_in_the_file_does_not_run(form: str, saved: Callable[..., Path], tm
     else:
         data = torch.load(saved(), weights_only=True)
         torch.save({**data, "progress": Runs(flag)}, path)
-    words = "damaged or is no checkpoint" if form == "pickle" else "more than plain data"
+    words = "is no checkpoint; give a .ckpt file" if form == "pickle" else "more than plain data"
     with pytest.raises(UserError, match=rf"evil\.ckpt.*{words}"):
         checkpoint.load(path)
     assert not flag.exists()
@@ -175,11 +175,20 @@ def test_a_file_that_is_cut_short_is_refused(share: float, saved: Callable[..., 
         checkpoint.read(path)
 
 
-@pytest.mark.parametrize("content", [b"", b"\x00" * 500, b"PK\x03\x04 no zip", b"text\n", b"\x80\x04."])
-def test_a_file_of_something_else_is_refused(content: bytes, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "damaged"),
+        (b"\x00" * 500, "damaged"),
+        (b"PK\x03\x04 no zip", "damaged"),
+        (b"text\n", "no checkpoint; give a .ckpt file"),
+        (b"\x80\x04.", "no checkpoint; give a .ckpt file"),
+    ],
+)
+def test_a_file_of_something_else_is_refused(content: bytes, said: str, tmp_path: Path) -> None:
     path = tmp_path / "x.ckpt"
     path.write_bytes(content)
-    with pytest.raises(UserError, match=r"x\.ckpt is damaged"):
+    with pytest.raises(UserError, match=rf"x\.ckpt is {said}"):
         checkpoint.read(path)
 
 

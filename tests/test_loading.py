@@ -67,6 +67,16 @@ def test_the_last_or_the_best_checkpoints_are_averaged(
     torch.testing.assert_close(found, expected)
 
 
+def test_of_equally_good_validations_the_first_is_the_best_as_in_training(tmp_path: Path) -> None:
+    for update in (10, 20, 30):
+        write_checkpoint(tmp_path / "checkpoints" / f"step-{update:06d}.ckpt", SINUSOIDAL, update=update)
+    (tmp_path / "metrics.csv").write_text(
+        "update,split,nll,bleu\n10,valid,2,5.0\n20,valid,2,7.0\n30,valid,2,7.0\n"
+    )
+    (best,) = checkpoint.steps_of(tmp_path, 1, best=True)
+    assert best.name == "step-000020.ckpt"
+
+
 def test_too_few_checkpoints_are_not_an_average(run: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"average=5, but .*my-run holds 4 checkpoints of the kind step-"):
         minitrans.load(run, average=5)
