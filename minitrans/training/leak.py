@@ -82,12 +82,14 @@ def check_for_leaks(model: EncoderDecoder, batch: Batch, *, causal: bool = True)
     Raises
     ------
     UserError
+        The model's outputs are no finite numbers.
         Naming the leak: padding in the batch's mask, in the encoder, in cross-attention, in the decoder or in
         the loss, a future target token, or a cached step that sees other keys than the whole sequence does.
     """
     _require_mask_of_padding(batch)
     sample = _sample(batch)
     with _undisturbed(model, batch.src.device):
+        _require_numbers(model, sample)
         return LeakReport(
             encoder_padding=_padding_in_encoder(model, sample),
             cross_attention_padding=_padding_in_cross_attention(model, sample),
@@ -106,6 +108,20 @@ def check_for_leaks(model: EncoderDecoder, batch: Batch, *, causal: bool = True)
 def _require_mask_of_padding(batch: Batch) -> None:
     if not torch.equal(batch.src_mask.squeeze(1), batch.src != PAD_ID):
         raise UserError(f"the batch's source mask does not hide exactly the padding: {ADVICE}")
+
+
+def _require_numbers(model: EncoderDecoder, sample: Sample) -> None:
+    """Where NaN comes out of a row without padding, no leak can be told, and nothing be learned."""
+    src, tgt, src_mask = sample.src[:1], sample.tgt_in[:1], sample.src_mask[:1]  # (1, S), (1, T), (1, 1, S)
+    with _recorded(model.encoder.embedding) as embedded:
+        memory = model.encode(src, src_mask)  # (1, S, D)
+    states = model.decode(tgt, memory, src_mask)  # (1, T, D)
+    gradient = _gradient(_weighted_sum(memory), embedded)  # (1, S, D)
+    if not all(bool(tensor.isfinite().all()) for tensor in (memory, states, gradient)):
+        raise UserError(
+            "the model's outputs or gradients are not finite numbers before the first update: a setting is "
+            "too large for them, such as attention.scale"
+        )
 
 
 def _sample(batch: Batch) -> Sample:

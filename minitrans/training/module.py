@@ -181,7 +181,7 @@ class TranslationModule(LightningModule):
         shown = ", ".join(map(str, lines[:20])) + (f" and {len(lines) - 20} more" if len(lines) > 20 else "")
         raise UserError(
             f"the loss or its gradient is {norm} at update {share.update} (training lines {shown}); the "
-            "update was not made, and the checkpoints written before it are kept; try a lower optimizer.lr, "
+            "update was not made; try a lower optimizer.lr, "
             "a longer schedule.warmup_updates or trainer.precision=fp32"
         )
 

@@ -385,7 +385,7 @@ def test_a_diverging_run_stops_by_update_and_lines_and_keeps_its_last_good_check
     assert len(lines) == 4
     assert lines == sorted(lines)
     assert lines[0] >= 1 and lines[-1] <= 60
-    assert "the checkpoints written before it are kept; try a lower optimizer.lr" in told
+    assert "the update was not made; try a lower optimizer.lr" in told
     names = {path.name for path in (tmp_path / "run" / "checkpoints").iterdir()}
     assert {"last.ckpt", f"step-{update - 1:06d}.ckpt"} <= names
     assert f"step-{update:06d}.ckpt" not in names

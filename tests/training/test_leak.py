@@ -404,6 +404,17 @@ def test_a_fault_planted_in_a_rival_is_named(
         check_for_leaks(rival_of(architecture), batch_of(*BATCH))
 
 
+# --- no numbers ---
+
+
+def test_outputs_that_are_no_numbers_are_no_leak() -> None:
+    model = model_of()
+    with torch.no_grad():
+        model.encoder.embedding.weight.fill_(float("nan"))
+    with pytest.raises(UserError, match=r"outputs or gradients are not finite .* such as attention\.scale"):
+        check_for_leaks(model, batch_of(*BATCH))
+
+
 # --- a leak on purpose ---
 
 
