@@ -86,9 +86,12 @@ def report(folder: RunFolder, cards: Mapping[str, ScoreCard], console: Console) 
         console.print(card.table())
     path = os.path.relpath(folder.path)
     console.print(f"Run folder    {path}", highlight=False, soft_wrap=True)
-    console.print("  result.json · metrics.csv · curves.png · translations/ · checkpoints/", highlight=False)
+    measured = " · diagnostics.csv" if folder.diagnostics.exists() else ""
+    held = f"  result.json · metrics.csv{measured} · curves.png · translations/ · checkpoints/"
+    console.print(held, highlight=False)
     console.print("Next", highlight=False)
     split = "" if "test" in cards else " split=valid"
-    for name, further in (("evaluate", split), ("translate", ""), ("inspect_attention", ' text="…"')):
+    commands = [("evaluate", split), ("translate", ""), ("inspect_attention", ' text="…"')]
+    for name, further in [*commands, *([("diagnose", "")] if measured else [])]:
         command = f"{program(name)} checkpoint={shlex.quote(path)}{further}"
         console.print(f"  {command}", highlight=False, soft_wrap=True)
