@@ -48,9 +48,9 @@ def _doc(
     """A dataclass field with its explanation (shown by ``--help``) and what its values must be.
 
     ``choices`` are the words allowed; ``low`` is the least number and ``high`` the largest, ``above`` and
-    ``below`` are bounds that a number must not reach; ``path`` marks a file or folder, ``words`` are values of it that are
-    none, ``paths`` says which keys of a section are files or folders, for each kind. ``of`` are the
-    architectures that read a key of the model, where not all do.
+    ``below`` are bounds that a number must not reach; ``path`` marks a file or folder, ``words`` are values
+    of it that are none, ``paths`` says which keys of a section are files or folders, for each kind. ``of``
+    are the architectures that read a key of the model, where not all do.
     """
     limits = {"low": low, "high": high, "above": above, "below": below}
     metadata = {"doc": text, "choices": choices, "path": path, "words": words, "paths": paths, "of": of}
