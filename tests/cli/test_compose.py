@@ -106,15 +106,21 @@ def test_sizes(size: str, shape: tuple[float, ...]) -> None:
     assert (m.num_encoder_layers, m.num_decoder_layers, m.d_model, m.num_heads, m.d_ff, m.dropout) == shape
 
 
-def test_the_quick_recipe() -> None:
-    c = train("experiment=multi30k_quick").config
-    assert (c.data["folder"], c.data["src"], c.data["tgt"]) == ("multi30k", "en", "de")
-    assert (c.model.d_model, c.model.num_encoder_layers, c.model.dropout) == (128, 4, 0.15)
-    assert (c.tokenizer.kind, c.tokenizer.vocab_size, c.tokenizer.joint) == ("bpe", 8000, True)
-    assert (c.training.max_updates, c.training.update_tokens, c.training.label_smoothing) == (1200, 4096, 0.1)
-    assert (c.optimizer["kind"], c.optimizer["lr"], c.optimizer["momentum"]) == ("muon", 5e-3, 0.95)
-    assert c.schedule == {"kind": "cosine", "warmup_updates": 150, "floor": 0.02}
-    assert (c.search.beam_size, c.search.alpha) == (5, 1.2)
+def test_the_quick_recipes() -> None:
+    shared = []
+    for name in ("quick", "speedrun"):
+        c = train(f"experiment=multi30k_{name}").config
+        shared.append((c.data, c.model, c.tokenizer, c.training.update_tokens, c.training.label_smoothing))
+        assert (c.data["folder"], c.data["src"], c.data["tgt"]) == ("multi30k", "en", "de")
+        assert (c.model.d_model, c.model.num_encoder_layers, c.model.dropout) == (128, 4, 0.15)
+        assert (c.tokenizer.kind, c.tokenizer.vocab_size, c.tokenizer.joint) == ("bpe", 8000, True)
+    assert shared[0] == shared[1]
+    quick, run = (train(f"experiment=multi30k_{name}").config for name in ("quick", "speedrun"))
+    assert (quick.training.max_updates, run.training.max_updates) == (3000, 1200)
+    assert (quick.optimizer["kind"], quick.optimizer["lr"]) == ("adamw", 4e-3)
+    assert (run.optimizer["kind"], run.optimizer["lr"]) == ("muon", 5e-3)
+    assert quick.schedule == {"kind": "cosine", "warmup_updates": 300, "floor": 0.02}
+    assert run.schedule == {"kind": "cosine", "warmup_updates": 150, "floor": 0.02}
 
 
 def test_the_published_recipe() -> None:
