@@ -48,7 +48,7 @@ class MetricsFile:
     """
 
     def __init__(self, path: Path, keep_until: int = 0, columns: Sequence[str] = COLUMNS):
-        rows = [row for row in _read(path) if int(row["update"]) <= keep_until]
+        rows = [row for row in read_rows(path, columns) if int(row["update"]) <= keep_until]
         write_whole(path, lambda partial: _write(partial, rows, columns))
         self._file: TextIO = path.open("a", encoding="utf8", newline="")
         self._writer = csv.DictWriter(self._file, columns, lineterminator="\n")
@@ -78,12 +78,33 @@ class MetricsFile:
         self._file.close()
 
 
-def _read(path: Path) -> list[dict[str, str]]:
+def read_rows(path: Path, columns: Sequence[str] | None = None) -> list[dict[str, str]]:
+    """The whole rows of a table like ``metrics.csv``; none where there is no file.
+
+    Raises
+    ------
+    UserError
+        Its first line names no or other columns than ``columns`` (None: any), or a row is not of as many, or
+        not of a numbered update.
+    """
     if not path.exists():
         return []
-    with path.open(encoding="utf8", newline="") as file:
-        # a crash can cut the last row short, in the middle of a number too: then it has no line end
-        return list(csv.DictReader(line for line in file if line.endswith("\n")))
+    remedy = "; mend it, or move it away to go on without its rows"
+    try:
+        with path.open(encoding="utf8", newline="") as file:
+            # a crash can cut the last row short, in the middle of a number too: then it has no line end
+            reader = csv.DictReader(line for line in file if line.endswith("\n"))
+            rows = list(reader)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{path} is damaged: {error}{remedy}") from error
+    named = set(reader.fieldnames or ["update"])
+    if "update" not in named or (columns is not None and not named <= set(columns)):
+        raise UserError(f"{path} is damaged: its first line does not name the columns{remedy}")
+    for number, row in enumerate(rows, start=2):
+        whole = None not in row and None not in row.values()
+        if not whole or not row["update"].isdecimal():
+            raise UserError(f"{path}, line {number} is damaged: {','.join(map(str, row.values()))}{remedy}")
+    return rows
 
 
 def _write(path: Path, rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> None:

@@ -13,7 +13,8 @@ from minitrans.checkpoint import Checkpoint
 from minitrans.config import Experiment, TrainConfig, check, parse, plain
 from minitrans.data.bundled import bundled
 from minitrans.errors import UserError
-from minitrans.run import RunFolder, refuse_used
+from minitrans.run import RunFolder, locked, refuse_used
+from minitrans.training.log import COLUMNS, read_rows
 
 AUTO = "auto"
 
@@ -86,6 +87,8 @@ def continuation(config: TrainConfig, typed: Mapping[str, Any]) -> Continuation:
     if config.force:
         _refuse_other_weights(resumed, start, changed)
     resumed = dataclasses.replace(resumed, run_dir=str(folder.path), resume="", force=False)
+    for table, columns in ((folder.metrics, COLUMNS), (folder.diagnostics, None)):
+        read_rows(table, columns)  # a damaged one is refused here, before anything is written
     return Continuation(resumed, folder, start, changed)
 
 
@@ -205,6 +208,9 @@ def _newest(folder: RunFolder) -> Checkpoint:
         return found
     if damaged:
         raise UserError(f"{damaged[0]}; {folder.path} holds no whole checkpoint to go on from")
+    if (folder.path / ".lock").exists():
+        with locked(folder):  # refused where the run is at its first updates
+            pass
     raise UserError(
         f"{folder.path} holds no checkpoint to go on from (no checkpoints/{checkpoint.LAST}); give another "
         f"run folder or a .ckpt file, or start this one again with run_dir={folder.path} resume=auto"
@@ -220,11 +226,30 @@ def _machine(config: TrainConfig, typed: Mapping[str, Any], run_config: Path) ->
     now = {name: value for name, value in plain(config).items() if name in names}
     if not run_config.is_file():
         return now
-    before = plain(parse(TrainConfig, yaml.safe_load(run_config.read_text(encoding="utf8")), str(run_config)))
+    before = plain(parse(TrainConfig, _read_config(run_config), str(run_config)))
     machine = {name: before[name] for name in names}
     for key, value in _typed_leaves(now, {**typed, "resume": "", "run_dir": "", "force": False}).items():
         _put(machine, key, value)
     return machine
+
+
+def _read_config(path: Path) -> Mapping[str, Any]:
+    """What a run's ``config.yaml`` says.
+
+    Raises
+    ------
+    UserError
+        It is no YAML, or not as it was written.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UserError(
+            f"{path} is damaged: {' '.join(str(error).split())}; remove it to go on with what is typed"
+        ) from error
+    if not isinstance(content, Mapping) or not content:
+        raise UserError(f"{path} is damaged: it holds no keys; remove it to go on with what is typed")
+    return content
 
 
 def _typed_leaves(stated: Mapping[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from minitrans.training import session
 from minitrans.training.interruption import Interruption
 from minitrans.training.module import TranslationModule
 from minitrans.training.resume import Continuation, continuation, settle
+from tests.integration.commands import snapshot
 from tests.training.tiny import assert_equal, changed, train
 
 SCHEDULES = [
@@ -538,3 +539,31 @@ def test_the_named_checkpoint_is_the_newest_before_rows_go(folder: RunFolder, ti
     assert going_on(tiny, folder.path).start.progress.update == 8
     assert last(folder).progress.update == 8
     assert folder.steps() == [folder.step(4), folder.step(8)]
+
+
+DAMAGED = (
+    ("config.yaml", b"seed: [1", "config.yaml is damaged: "),
+    ("config.yaml", b"", "config.yaml is damaged: it holds no keys"),
+    ("config.yaml", b"- 1\n", "config.yaml is damaged: it holds no keys"),
+    ("config.yaml", b"seed: \xff\n", "config.yaml is damaged: "),
+    ("metrics.csv", b"a,b\n1,2\n", "metrics.csv is damaged: its first line does not name the columns"),
+    ("metrics.csv", b"update,words\n1,2\n", "metrics.csv is damaged: its first line does not name"),
+    ("metrics.csv", b"update,split\nten,train\n", "metrics.csv, line 2 is damaged: ten,train"),
+    ("metrics.csv", b"update,split\n1,train\n2\n", "metrics.csv, line 3 is damaged: 2,None"),
+    ("metrics.csv", b"update,split\n\xff,train\n", "metrics.csv is damaged: "),
+    ("diagnostics.csv", b"a,b\n1,2\n", "diagnostics.csv is damaged: its first line"),
+)
+
+
+def test_a_damaged_record_is_told_before_anything_is_changed(folder: RunFolder, tiny: TrainConfig) -> None:
+    for name, content, said in DAMAGED:
+        path = folder.path / name
+        whole = path.read_bytes() if path.exists() else b""
+        path.write_bytes(content)
+        before = snapshot(folder.path)
+        with pytest.raises(UserError) as refused:
+            session.train(changed(tiny, {"resume": str(folder.path)}), {"resume": str(folder.path)})
+        assert said in str(refused.value)
+        assert "\n" not in str(refused.value)
+        assert snapshot(folder.path) == before
+        path.write_bytes(whole)
