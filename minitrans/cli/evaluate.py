@@ -107,6 +107,7 @@ def prepare(
 ) -> Subject:
     """Load a checkpoint (an average, an ensemble) and the split that it is scored on."""
     from minitrans.data.cache import hash_file
+    from minitrans.evaluation.comet import require_installed
     from minitrans.evaluation.metrics import require_tokenizer
 
     settings = TranslateConfig(
@@ -121,6 +122,10 @@ def prepare(
     loaded, translator = load_translator(settings, typed)
     source = data_source(loaded, config, typed)
     require_tokenizer(source.bleu_tokenize)
+    if config.comet not in ("none", "auto"):
+        require_installed(config.comet)
+    if config.sanity:
+        source.load("train")  # what is missing is found before translating
     corpus = source.load(split)
     corpus.require_text()
     hashes = [hash_file(file) for file in system.files]

@@ -9,6 +9,7 @@ facts is written anew; any other folder with something in it is refused.
 import dataclasses
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -72,8 +73,16 @@ def choose(
     held = [_held(folder, facts, record) for folder in candidates]
     for folder, other in zip(candidates, held, strict=True):
         if not other:
+            _require_makeable(folder)
             return folder
     raise UserError(f"{candidates[0]} holds {held[0]}; give another output_dir, or remove it")
+
+
+def _require_makeable(folder: Path) -> None:
+    """Refuse before any work a folder that could not be made or written to; nothing is made."""
+    nearest = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        raise UserError(f"output_dir={folder} cannot be made or written to: see {nearest}; give another")
 
 
 def _held(folder: Path, facts: Mapping[str, Any], record: str) -> str:

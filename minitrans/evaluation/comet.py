@@ -21,6 +21,15 @@ def installed() -> bool:
     return importlib.util.find_spec("comet") is not None
 
 
+def require_installed(model: str) -> None:
+    """Refuse a model where the package is missing."""
+    if not installed():
+        raise UserError(
+            f"comet={model} needs a package that is not installed; pip install unbabel-comet, "
+            "or leave comet out"
+        )
+
+
 def comet(
     sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str], model: str, gpus: int
 ) -> Score:
@@ -42,11 +51,7 @@ def comet(
     UserError
         The package is not installed, or the model cannot be had.
     """
-    if not installed():
-        raise UserError(
-            f"comet={model} needs a package that is not installed; pip install unbabel-comet, "
-            "or leave comet out"
-        )
+    require_installed(model)
     package: Any = importlib.import_module("comet")
     try:
         path = model if model.endswith(".ckpt") else package.download_model(model)

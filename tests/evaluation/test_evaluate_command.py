@@ -162,6 +162,30 @@ def test_a_mistake_ends_in_one_sentence_and_leaves_nothing(
     assert os.listdir(run_folder) == ["checkpoints"]
 
 
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["sanity=true", "data.train=[no.x,no.y]"], "no.x does not exist"),
+        (["output_dir=test.x/here"], "test.x/here cannot be made or written to: see"),
+        (["comet=some/model"], "comet=some/model needs a package that is not installed"),
+    ],
+)
+def test_what_would_fail_after_translating_is_refused_before(
+    call: Callable[..., int],
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    sentence: str,
+) -> None:
+    def never(*arguments: Any, **settings: Any) -> None:
+        raise AssertionError("it translates")
+
+    monkeypatch.setattr("minitrans.evaluation.comet.installed", lambda: False)
+    monkeypatch.setattr(Translator, "translate", never)
+    assert call(*words) == 2
+    assert sentence in capfd.readouterr().err
+
+
 def test_the_folders_name_holds_what_is_not_as_usual(call: Callable[..., int], run_folder: Path) -> None:
     for words in (
         [],
