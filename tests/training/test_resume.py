@@ -16,7 +16,7 @@ from minitrans.checkpoint import Checkpoint
 from minitrans.cli.compose import compose
 from minitrans.config import TrainConfig, plain
 from minitrans.errors import StoppedEarlyError, UserError
-from minitrans.run import RunFolder
+from minitrans.run import RunFolder, locked
 from minitrans.training import session
 from minitrans.training.interruption import Interruption
 from minitrans.training.module import TranslationModule
@@ -567,3 +567,10 @@ def test_a_damaged_record_is_told_before_anything_is_changed(folder: RunFolder, 
         assert "\n" not in str(refused.value)
         assert snapshot(folder.path) == before
         path.write_bytes(whole)
+
+
+def test_a_run_without_a_checkpoint_yet_is_said_to_be_in_use(tiny: TrainConfig, tmp_path: Path) -> None:
+    folder = RunFolder.of(tmp_path / "run")
+    folder.checkpoints.mkdir(parents=True)
+    with locked(folder), pytest.raises(UserError, match=r"run is in use by another process"):
+        continuation(changed(tiny, {"resume": str(folder.path)}), {})
