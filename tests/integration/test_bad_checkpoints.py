@@ -151,11 +151,18 @@ def test_plain_data_of_another_form_is_refused(
     assert told in sentence
 
 
-@pytest.mark.parametrize("bytes_", [b"", b"hello\n"])
-def test_a_file_of_another_kind_is_refused(bytes_: bytes, tmp_path: Path, refused: Refused) -> None:
+def test_an_empty_file_is_one_cut_short(tmp_path: Path, refused: Refused) -> None:
     path = tmp_path / "notes.ckpt"
-    path.write_bytes(bytes_)
+    path.write_bytes(b"")
     assert refused("translate", path) == CUT_SHORT.format(path)
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path: Path, refused: Refused) -> None:
+    path = tmp_path / "notes.ckpt"
+    path.write_bytes(b"hello\n")
+    assert refused("translate", path).endswith(
+        f"{path} is no checkpoint; give a .ckpt file that scripts/train.py wrote, or a run folder"
+    )
 
 
 def test_another_products_checkpoint_is_refused(tmp_path: Path, refused: Refused) -> None:
