@@ -35,11 +35,11 @@ def benchmark(composed: Composed[BenchmarkConfig]) -> None:
     from minitrans.benchmark.machine import describe
     from minitrans.benchmark.report import json_line
     from minitrans.console import Console
-    from minitrans.threads import refuse_threads
+    from minitrans.processors import refuse_unbearable
 
-    refuse_threads(composed.config.threads)
+    refuse_unbearable(composed.config.threads)
     for threads in composed.config.scaling.threads:
-        refuse_threads(threads, "scaling.threads")
+        refuse_unbearable(threads, "scaling.threads")
     console = Console()
     if not console.is_terminal:
         console.width = WIDTH

@@ -19,7 +19,7 @@ def main() -> int:
 
 def _prove(composed: Composed[TrainConfig]) -> None:
     # torch and lightning take seconds to import: --help and a mistyped key should not wait for them
-    from minitrans.threads import use_threads
+    from minitrans.processors import use_threads
     from minitrans.training.proofs import prove
 
     config = composed.config

@@ -290,7 +290,7 @@ def load_translators(
     """The checkpoints, and a translator that searches as the first one says, but for what was typed."""
     from minitrans.allocator import keep_freed_memory
     from minitrans.loading import load_all, translator_of
-    from minitrans.threads import use_threads
+    from minitrans.processors import use_threads
 
     keep_freed_memory()
     use_threads(config.threads)

@@ -1,6 +1,5 @@
 """Everything that a run needs and that can be refused, before a run folder exists."""
 
-import os
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +15,7 @@ from minitrans.data.tokenizer import Tokenizers
 from minitrans.errors import UserError
 from minitrans.evaluation.metrics import require_tokenizer
 from minitrans.model.encoder_decoder import EncoderDecoder
+from minitrans.processors import refuse_unbearable
 from minitrans.training.leak import check_for_leaks
 from minitrans.training.optimizer import OPTIMIZERS, AdamW
 from minitrans.training.schedule import SCHEDULES, Schedule
@@ -93,10 +93,6 @@ def _model(config: TrainConfig, tokenizers: Tokenizers, fast: bool) -> EncoderDe
         ) from error
 
 
-# Each process holds torch and a model of its own: a slip of the finger (devices=100) would take all memory.
-PROCESSES_A_PROCESSOR = 4
-
-
 def refuse_machine(trainer: TrainerConfig) -> None:
     """Stop where the run asks for more than this machine has."""
     num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -105,13 +101,8 @@ def refuse_machine(trainer: TrainerConfig) -> None:
             "trainer.accelerator=gpu, but torch finds no GPU here; use trainer=cpu or trainer=auto"
         )
     on_gpu = trainer.accelerator != "cpu" and num_gpus > 0
-    most = PROCESSES_A_PROCESSOR * (os.cpu_count() or 1)
-    for key, number in (("devices", trainer.devices), ("num_workers", trainer.num_workers)):
-        if number > most:
-            raise UserError(
-                f"trainer.{key}={number} is more than this machine's processors can bear; "
-                f"use trainer.{key}={most} or fewer"
-            )
+    refuse_unbearable(trainer.devices, "trainer.devices")
+    refuse_unbearable(trainer.num_workers, "trainer.num_workers")
     if on_gpu and trainer.devices > num_gpus:
         raise UserError(
             f"trainer.devices={trainer.devices}, but this machine has {num_gpus}; "

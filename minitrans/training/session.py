@@ -15,8 +15,8 @@ from minitrans.console import Console
 from minitrans.errors import StoppedEarlyError, UserError
 from minitrans.model.parameters import parameter_table
 from minitrans.processes import launched
+from minitrans.processors import use_threads
 from minitrans.run import RunFolder
-from minitrans.threads import use_threads
 from minitrans.training import finish, precision
 from minitrans.training.fit import fit
 from minitrans.training.launch import follow, needs_workers, nothing_to_do, run_workers, word_given

@@ -11,8 +11,8 @@ from sacrebleu.tokenizers import tokenizer_ja_mecab
 
 from minitrans.config import TrainConfig, TrainerConfig
 from minitrans.errors import UserError
+from minitrans.processors import MOST_A_PROCESSOR
 from minitrans.training.prepare import (
-    PROCESSES_A_PROCESSOR,
     first_batch,
     prepare,
     refuse_machine,
@@ -120,7 +120,7 @@ def test_a_bleu_that_cannot_be_computed_is_refused_before_the_first_update(
 
 @pytest.mark.parametrize("key", ["devices", "num_workers"])
 def test_more_processes_than_the_machine_can_bear_are_refused(key: str) -> None:
-    most = PROCESSES_A_PROCESSOR * (os.cpu_count() or 1)
+    most = MOST_A_PROCESSOR * (os.cpu_count() or 1)
     refuse_machine(TrainerConfig(accelerator="cpu", **{key: most}))
     sentence = (
         f"trainer.{key}={most + 1} is more than this machine's processors can bear; use trainer.{key}={most} "

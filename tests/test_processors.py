@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from minitrans.errors import UserError
-from minitrans.threads import THREADS_A_PROCESSOR, use_threads
+from minitrans.processors import MOST_A_PROCESSOR, use_threads
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_more_threads_than_the_machine_can_bear_are_refused(asked: list[int]) -> None:
-    most = THREADS_A_PROCESSOR * (os.cpu_count() or 1)
+    most = MOST_A_PROCESSOR * (os.cpu_count() or 1)
     use_threads(most)
     with pytest.raises(UserError) as refused:
         use_threads(most + 1)
