@@ -1,5 +1,6 @@
 """The checkpoints that a command is given: one, a list, or a pattern such as ``runs/*``."""
 
+import functools
 import glob
 import os
 import sys
@@ -45,7 +46,7 @@ class System:
     average: int = 0
     average_best: bool = False
 
-    @property
+    @functools.cached_property  # the best of a run are told by its checkpoint and its metrics: read once
     def files(self) -> list[Path]:
         """The ``.ckpt`` files that its weights come from."""
         from minitrans.checkpoint import steps_of

@@ -1,16 +1,16 @@
 """``scripts/diagnose.py``: what the heads of a model do, in figures, beside what theory predicts."""
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from minitrans.cli.checkpoints import run_folder
 from minitrans.cli.compose import Composed
+from minitrans.cli.evaluate import data_source
 from minitrans.cli.evaluation_folder import make, write_json
 from minitrans.cli.main import run_main
-from minitrans.cli.translate import load_translator, overlaid
-from minitrans.config import DiagnoseConfig, TranslateConfig, construct
+from minitrans.cli.translate import load_translator
+from minitrans.config import DiagnoseConfig, TranslateConfig
 from minitrans.errors import UserError
 from minitrans.progress import progress_bar
 
@@ -53,7 +53,7 @@ def diagnose(composed: Composed[DiagnoseConfig]) -> None:
     )
     loaded, translator = load_translator(settings, composed.typed)
     places(loaded.model)  # another architecture is refused before anything is read
-    source = _source(loaded, config, composed.typed)
+    source = data_source(loaded, config.data, composed.typed)
     if config.heads:
         require_tokenizer(source.bleu_tokenize)
     encoded = _encoded(loaded, source, config)
@@ -76,14 +76,6 @@ def diagnose(composed: Composed[DiagnoseConfig]) -> None:
     print()
     for path in [folder / "diagnostics.json", *pictures]:
         print(path)
-
-
-def _source(loaded: "Loaded", config: DiagnoseConfig, typed: Mapping[str, Any]) -> "Source":
-    """The checkpoint's data set, but for what was typed."""
-    from minitrans.data.corpus import SOURCES
-
-    section = overlaid(loaded.experiment.data, config.data, typed, "data")
-    return construct(SOURCES, section, {}, "data")
 
 
 def _encoded(loaded: "Loaded", source: "Source", config: DiagnoseConfig) -> "EncodedCorpus":

@@ -120,7 +120,7 @@ def prepare(
         search=config.search,
     )
     loaded, translator = load_translator(settings, typed)
-    source = data_source(loaded, config, typed)
+    source = data_source(loaded, config.data, typed)
     require_tokenizer(source.bleu_tokenize)
     if config.comet not in ("none", "auto"):
         require_installed(config.comet)
@@ -140,11 +140,11 @@ def prepare(
     return Subject(name, system, loaded, translator, source, corpus, facts)
 
 
-def data_source(loaded: "Loaded", config: EvaluateConfig, typed: Mapping[str, Any]) -> "Source":
+def data_source(loaded: "Loaded", data: Mapping[str, Any], typed: Mapping[str, Any]) -> "Source":
     """The checkpoint's data set, but for what was typed."""
     from minitrans.data.corpus import SOURCES
 
-    section = overlaid(loaded.experiment.data, config.data, typed, "data")
+    section = overlaid(loaded.experiment.data, data, typed, "data")
     return construct(SOURCES, section, {}, "data")
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from minitrans.cli.checkpoints import run_folder
 from minitrans.cli.compose import Composed
 from minitrans.cli.main import run_main
 from minitrans.cli.translate import load_translator
@@ -50,8 +51,7 @@ def inspect_attention(composed: Composed[InspectConfig]) -> None:
 
 def _folder(output_dir: str, checkpoint: Path) -> Path:
     """Where to write: as typed, else ``attention/`` in the checkpoint's run folder, or beside it."""
-    holder = checkpoint.parent.parent if checkpoint.parent.name == "checkpoints" else checkpoint.parent
-    folder = Path(output_dir) if output_dir else holder / "attention"
+    folder = Path(output_dir) if output_dir else run_folder(checkpoint) / "attention"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -153,12 +153,12 @@ class Translator:
 
         with evaluating(self.model):
             translated = self.processes.map(translate_batch, batches)
-        places = [i for i, row in enumerate(rows) if row]
-        found: list[Translation] = [BLANK] * len(lines)
+        found: list[Translation] = [BLANK] * len(filled)
         for batch, translations in zip(batches, translated, strict=True):
             for i, translation in zip(batch, translations, strict=True):
-                found[places[i]] = translation
-        return found
+                found[i] = translation
+        in_order = iter(found)
+        return [next(in_order) if row else BLANK for row in rows]
 
     def _settings(self, options: SearchOptions) -> SearchConfig:
         """The translator's settings with ``options`` over them."""
