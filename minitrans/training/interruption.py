@@ -1,8 +1,11 @@
 """Stopping in good order: finish the update, save, say how to go on."""
 
+import contextlib
 import signal
 import threading
+from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Any
 
 import torch
 from lightning.pytorch import Trainer
@@ -10,25 +13,39 @@ from lightning.pytorch import Trainer
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
+@contextlib.contextmanager
+def handled_by(request: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Call ``request`` for each of :data:`SIGNALS` inside the block; afterwards the old handlers again.
+
+    Outside the main thread, where Python allows no handlers, it does nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    old = {number: signal.signal(number, request) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
 class Interruption:
     """Turns SIGINT (Ctrl-C), SIGTERM and SIGUSR1 (SLURM's warning) into a request to end after this update.
 
-    A second Ctrl-C stops at once. Used as a context manager around training; the old handlers come back
-    afterwards. Outside the main thread, where Python allows no handlers, it does nothing.
+    A second Ctrl-C stops at once. Used as a context manager around training (:func:`handled_by`).
     """
 
     def __init__(self) -> None:
         self.requested: signal.Signals | None = None
-        self._old: dict[signal.Signals, object] = {}
+        self._handling = handled_by(self._request)
 
     def __enter__(self) -> "Interruption":
-        if threading.current_thread() is threading.main_thread():
-            self._old = {number: signal.signal(number, self._request) for number in SIGNALS}
+        self._handling.__enter__()
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        for number, handler in self._old.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
+    def __exit__(self, *exception: Any) -> None:
+        self._handling.__exit__(*exception)
 
     def _request(self, number: int, frame: FrameType | None) -> None:
         if self.requested is signal.SIGINT and number == signal.SIGINT:

@@ -13,7 +13,6 @@ import logging
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +30,7 @@ from minitrans.errors import UserError
 from minitrans.processes import Launched, launched
 from minitrans.run import RunFolder
 from minitrans.training.fit import fit
-from minitrans.training.interruption import SIGNALS
+from minitrans.training.interruption import handled_by
 from minitrans.training.prepare import prepare
 
 _FINISHED = "finished"
@@ -101,7 +100,8 @@ def run_workers(trainer: TrainerConfig, folder: RunFolder, begin: Path | None) -
     for name in list(logging.root.manager.loggerDict):
         if name.startswith("torch.distributed.elastic"):  # our sentence says it
             logging.getLogger(name).setLevel(logging.CRITICAL)
-    with _Requests() as requests:
+    requests = _Requests()
+    with handled_by(requests.take):
         try:
             elastic_launch(launch, sys.executable)("-m", "minitrans.cli.worker", *words)
         except SignalException as request:
@@ -116,26 +116,16 @@ class _Requests:
     """Hands the first request to end to torch's launcher, and obeys a second Ctrl-C itself.
 
     The launcher tells the workers and waits for them, 30 seconds for one that cannot hear (stopped, or in a
-    driver). So the second Ctrl-C kills them, and the wait is over. Outside the main thread, where Python
-    allows no handlers, it does nothing.
+    driver). So the second Ctrl-C kills them, and the wait is over.
     """
 
     def __init__(self) -> None:
         self.insisted = False
         self._first: int | None = None
         self._others = _children()
-        self._old: dict[signal.Signals, object] = {}
 
-    def __enter__(self) -> "_Requests":
-        if threading.current_thread() is threading.main_thread():
-            self._old = {number: signal.signal(number, self._request) for number in SIGNALS}
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        for number, handler in self._old.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
-
-    def _request(self, number: int, frame: FrameType | None) -> None:
+    def take(self, number: int, frame: FrameType | None) -> None:
+        """Handle one signal."""
         if self._first is None:
             self._first = number
             raise SignalException("asked to end", sigval=signal.Signals(number))
