@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -193,15 +194,28 @@ def test_processors_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert share_of_threads(5, 3) == 5
 
 
+@dataclass
+class WaitsForTheOther(MadeUpMachine):
+    """Waits with its first cell for the other machine, so that both have a share however fast one is."""
+
+    both: threading.Barrier = field(default_factory=lambda: threading.Barrier(1))
+
+    def __call__(self, cell: Cell, process: CellProcess) -> MadeUpJob:
+        if not self.started:
+            self.both.wait(timeout=120)
+        return super().__call__(cell, process)
+
+
 def test_two_runners_share_a_study_and_run_no_cell_twice(tiny: TrainConfig, tmp_path: Path) -> None:
     study = study_of(*FOUR[:2], FOUR[3], seeds=(1, 2, 3, 4))
-    machines = [MadeUpMachine(looks=2) for _ in range(2)]
+    both = threading.Barrier(2)
+    machines = [WaitsForTheOther(looks=2, both=both) for _ in range(2)]
     sessions = [session_of(study, tiny, tmp_path, machine, jobs=2) for machine in machines]
     threads = [threading.Thread(target=session.run) for session in sessions]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=60)
+        thread.join(timeout=120)
     started = [cell for machine in machines for cell in machine.started]
     assert len(started) == len(set(started)) == 12
     assert all(len(machine.started) > 0 for machine in machines)
