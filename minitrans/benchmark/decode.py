@@ -1,7 +1,8 @@
 """``benchmark.py decode``: sentences a second of the real search, beside others on the same sources.
 
 A window is one pass over the sources, in batches of like lengths, the longest first. The clock holds padding,
-search and the tokens' way into Python lists; reading, tokenising and loading stand outside of it.
+search and the tokens' way into Python lists; reading, tokenising, loading and laying out the weights stand
+outside of it.
 
 Letters: B sentences of a batch, W hypotheses of each, S source length, D d_model, N vocabulary.
 """
@@ -31,9 +32,10 @@ from minitrans.config import Experiment, SearchConfig, construct
 from minitrans.data.batching import padded
 from minitrans.data.corpus import SOURCES
 from minitrans.data.tokenizer import PAD_ID, Tokenizers
-from minitrans.decoding.search import search
+from minitrans.decoding.search import Searchable, search
 from minitrans.errors import UserError
 from minitrans.model.encoder_decoder import EncoderDecoder
+from minitrans.model.fast.packed import packed
 from minitrans.model.masks import padding_mask
 
 OURS = "minitrans"
@@ -265,7 +267,7 @@ def _decode(channel: Connection, job: Job) -> None:
     if job.rival is None:
         keep_freed_memory()  # as the commands that translate do
         model = _on_its_device(job)
-        decode: Decode = _searching(model, job.search)
+        decode: Decode = _searching(packed(model), job.search, _device(model))
     else:
         decode = job.rival.build(
             Work(job.experiment, job.model(), job.search, job.length, torch.get_num_threads(), job.on_gpu)
@@ -293,9 +295,12 @@ def _pass(decode: Decode, batches: Batches) -> Window:
     return Window(seconds, cpu_seconds, len(outputs), sum(len(tokens) for tokens in outputs))
 
 
-def _searching(model: "EncoderDecoder | Watched", settings: SearchConfig) -> Decode:
+def _device(model: EncoderDecoder) -> torch.device:
+    return next(model.parameters()).device
+
+
+def _searching(model: Searchable, settings: SearchConfig, device: torch.device) -> Decode:
     """Our search on one batch."""
-    device = model.device if isinstance(model, Watched) else next(model.parameters()).device
 
     def decode(batch: Sequence[Sequence[int]]) -> list[Sequence[int]]:
         src = padded(batch, end=True).to(device)  # (B, S)
@@ -307,14 +312,9 @@ def _searching(model: "EncoderDecoder | Watched", settings: SearchConfig) -> Dec
 class Watched:
     """A model whose calls tell a clock which part of the search is under way; the rest is bookkeeping."""
 
-    def __init__(self, model: EncoderDecoder) -> None:
+    def __init__(self, model: Searchable) -> None:
         self.model, self.clock = model, Clock()
         self.sentence_steps = 0  # steps, each times the sentences that are still searched
-
-    @property
-    def device(self) -> torch.device:
-        """Where the model is."""
-        return next(self.model.parameters()).device
 
     @property
     def tgt_limit(self) -> int | None:
@@ -351,8 +351,8 @@ class Watched:
 
 def _look(model: EncoderDecoder, job: Job) -> tuple[dict[str, float], float, list[Operation], Path | None]:
     """Shares of the parts and steps an output token, of one more pass; the trace of a few batches."""
-    watched = Watched(model)
-    window = _pass(_searching(watched, job.search), job.batches)
+    watched = Watched(packed(model))
+    window = _pass(_searching(watched, job.search, _device(model)), job.batches)
     named = {
         "bookkeeping" if name == "other" else name: part for name, part in watched.clock.shares().items()
     }
@@ -360,7 +360,7 @@ def _look(model: EncoderDecoder, job: Job) -> tuple[dict[str, float], float, lis
     if not job.profile:
         return named, steps, [], None
     few = job.batches[:TRACED_BATCHES]
-    decode = _searching(model, job.search)
+    decode = _searching(packed(model), job.search, _device(model))
     with traced(Path(job.profile), f"decode-beam{job.search.beam_size}-{job.dtype}", len(few)) as trace:
         _pass(decode, few)
     return named, steps, trace.operations, trace.path

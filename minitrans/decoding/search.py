@@ -225,11 +225,7 @@ class _Search:
         those are compared: k go on, and the next one tells how near the choice was.
         """
         size, width, k = len(beam.sentence), beam.tokens.size(1), self.settings.beam_size
-        next_log_prob = _log_probabilities(logits)  # (B*W, N)
-        ends = self._ends(beam, next_log_prob)  # (B, W)
-        self._forbid(beam, next_log_prob)
-        next_log_prob[:, END] = NEVER
-        best, token = largest(next_log_prob, min(k + 1, logits.size(-1)))  # (B*W, C)
+        ends, best, token = self._continuations(beam, logits, min(k + 1, logits.size(-1)))
         total = beam.log_prob.unsqueeze(-1) + best.view(size, width, -1)  # (B, W, C)
         log_prob, index = total.flatten(1).topk(min(k + 1, width * total.size(-1)))  # (B, k + 1)
         worst = log_prob[:, :k][:, -1:]  # (B, 1), -inf where there are no k
@@ -245,14 +241,28 @@ class _Search:
             near_tie=left_out.any(dim=1) | (((ends - worst).abs() < NEAR_TIE) & ~at_limit).any(dim=1),
         )
 
+    def _continuations(self, beam: _Beam, logits: Tensor, number: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-probability of each hypothesis with the end, (B, W), and the best so many other tokens.
+
+        Returns
+        -------
+        (B, W), and the tokens' log-probabilities and ids (B*W, C), best first.
+        """
+        next_log_prob = _log_probabilities(logits)  # (B*W, N)
+        end = next_log_prob[:, END].clone()  # (B*W,)
+        self.constraints.forbid(next_log_prob, beam.tokens.flatten(0, 1), _each(beam))
+        next_log_prob[:, END] = NEVER
+        best, token = largest(next_log_prob, number)
+        return self._ends(beam, end), best, token
+
     def _sample(self, beam: _Beam, logits: Tensor) -> _Extended:
         """Draw one continuation of each hypothesis. Its log-probability is the model's, not the draw's."""
         size, width, t = len(beam.sentence), beam.tokens.size(1), beam.num_tokens
         assert self.uniforms is not None
         allowed = _log_probabilities(logits)  # (B*W, N)
         end = allowed[:, END].masked_fill(~self._may_end(beam), NEVER)  # (B*W,)
-        ends = self._ends(beam, allowed)  # (B, W)
-        self._forbid(beam, allowed)
+        ends = self._ends(beam, end)  # (B, W)
+        self.constraints.forbid(allowed, beam.tokens.flatten(0, 1), _each(beam))
         allowed[:, END] = end
         s = self.settings
         uniform = self.uniforms[beam.sentence, :, t].flatten()  # (B*W,)
@@ -271,17 +281,13 @@ class _Search:
             near_tie=(near.view(size, width) & alive).any(dim=1),
         )
 
-    def _forbid(self, beam: _Beam, next_log_prob: Tensor) -> None:
-        """Write -inf over what may not come next, (B*W, N)."""
-        self.constraints.forbid(next_log_prob, beam.tokens.flatten(0, 1), _each(beam))
-
     def _may_end(self, beam: _Beam) -> Tensor:
         """(B*W,) bool."""
         return self.constraints.may_end(_each(beam), beam.num_tokens)
 
-    def _ends(self, beam: _Beam, next_log_prob: Tensor) -> Tensor:
-        """(B, W) log-probability of each hypothesis with the end token, -inf where it may not end."""
-        end = next_log_prob[:, END].masked_fill(~self._may_end(beam), NEVER)  # (B*W,)
+    def _ends(self, beam: _Beam, end: Tensor) -> Tensor:
+        """log P(y, end) of each hypothesis, -inf where it may not end: (B*W,) log P(end) -> (B, W)."""
+        end = end.masked_fill(~self._may_end(beam), NEVER)
         return beam.log_prob + end.view_as(beam.log_prob)
 
     def _at_limit(self, beam: _Beam) -> Tensor:
@@ -357,10 +363,13 @@ def _each(beam: _Beam) -> Tensor:
 
 def _log_probabilities(logits: Tensor) -> Tensor:
     """(B*W, N) logits of any type -> log P of each next token, float32, a tensor of its own."""
-    log_prob = logits.float().log_softmax(-1)
-    if not log_prob.amax(dim=-1).isfinite().all():
+    log_prob = logits.float()
+    own = log_prob if log_prob is not logits else torch.empty_like(logits)
+    torch.ops.aten._log_softmax.out(log_prob, -1, False, out=own)
+    # One logit that is NaN or +inf, or none above -inf, makes the sum NaN, and with it all of the row.
+    if own[:, PAD].isnan().any():
         raise UserError("the model's logits are not finite: its training diverged, or its file is damaged")
-    return log_prob
+    return own
 
 
 def _next(beam: _Beam, extended: _Extended, best: Tensor, going_on: Tensor) -> tuple[_Beam, Tensor]:

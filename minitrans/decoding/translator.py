@@ -17,9 +17,10 @@ from minitrans.data.tokenizer import PAD_ID, Tokenizers
 from minitrans.decoding.alignment import link_words
 from minitrans.decoding.constraints import check_prefix, longest_allowed
 from minitrans.decoding.model import TranslationModel
-from minitrans.decoding.search import Hypothesis, search_n_best
+from minitrans.decoding.search import Hypothesis, Searchable, search_n_best
 from minitrans.decoding.translation import BLANK, SourceAttention, Translation, one_line
 from minitrans.errors import UserError
+from minitrans.model.fast.packed import packed
 from minitrans.model.masks import padding_mask
 from minitrans.processes import ALONE, Processes
 
@@ -146,8 +147,10 @@ class Translator:
         lengths = np.array([len(line.ids) + 1 for line in filled], dtype=np.int64)
         batches = evaluation_batches(lengths, self.batch_tokens) if filled else []
 
+        searched = packed(self.model)  # anew in each call: the model may have been trained in between
+
         def translate_batch(batch: np.ndarray) -> list[Translation]:
-            translations = self._translate([filled[i] for i in batch], request)
+            translations = self._translate(searched, [filled[i] for i in batch], request)
             _report(progress, len(batch))
             return translations
 
@@ -182,11 +185,11 @@ class Translator:
             check_prefix(ids, longest, f"line {number}")
         return begun
 
-    def _translate(self, lines: Sequence[_Line], request: _Request) -> list[Translation]:
+    def _translate(self, model: Searchable, lines: Sequence[_Line], request: _Request) -> list[Translation]:
         """One batch."""
         src = padded([line.ids for line in lines], end=True).to(self._device)  # (B, S)
         prefixes = [line.prefix for line in lines]
-        found = search_n_best(self.model, src, padding_mask(src, PAD_ID), request.search, prefixes)
+        found = search_n_best(model, src, padding_mask(src, PAD_ID), request.search, prefixes)
         flat = [hypothesis for best in found for hypothesis in best]
         texts = iter(self.tokenizers.tgt.decode([hypothesis.tokens for hypothesis in flat]))
         looked = iter(self._attention(lines, found, request) if request.attention else [None] * len(flat))

@@ -5,9 +5,9 @@ import json
 import math
 import os
 import struct
-import time
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

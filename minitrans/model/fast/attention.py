@@ -12,9 +12,12 @@ Letters: B batch, T number of queries, S number of keys, H heads, K d_k, V d_v.
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from minitrans.model.fast.rows import written_by_shape
+
+LANES = 16  # float32 values in a register of the widest processors
 
 
 def folded_attention(
@@ -58,11 +61,23 @@ def folded_attention(
     logits = torch.baddbmm(
         _addend(mask, b, h, query.dtype, query.device), _joined(query), _joined(key).mT, alpha=scale
     )  # (B*H, T, K) @ (B*H, K, S) -> (B*H, T, S)
-    weights = logits.softmax(dim=-1)
+    weights = _softmax(logits)
     if dropout is not None:
         weights = dropout(weights)
     output = torch.bmm(weights, _joined(value)).view(b, h, t, -1)  # (B*H, T, V) -> (B, H, T, V)
     return output if empty is None else output.masked_fill(empty, 0.0)
+
+
+def _softmax(logits: Tensor) -> Tensor:
+    """softmax(logits) over the keys, (B*H, T, S).
+
+    torch's processor kernel works on LANES values at once, and one by one where a row has fewer. (One core,
+    (400, 15, S): 1.3 ms for S = 15, 0.1 ms for S = 16.)
+    """
+    num_keys = logits.size(-1)
+    if logits.device.type != "cpu" or num_keys >= LANES:
+        return logits.softmax(dim=-1)
+    return F.pad(logits, (0, LANES - num_keys), value=float("-inf")).softmax(dim=-1)[..., :num_keys]
 
 
 def _wide(x: Tensor) -> Tensor:

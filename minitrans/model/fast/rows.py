@@ -13,7 +13,6 @@ Letters: R rows (tokens of a batch), D and E widths.
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 ROWS = 64
@@ -50,4 +49,4 @@ def written_by_shape(x: Tensor) -> bool:
 def filled(rows: Tensor) -> Tensor:
     """(R, D) with rows of zeros behind, up to the next multiple of ROWS."""
     missing = -len(rows) % ROWS
-    return F.pad(rows, (0, 0, 0, missing)) if missing else rows
+    return torch.cat((rows, rows.new_zeros(missing, rows.size(-1)))) if missing else rows
