@@ -111,7 +111,7 @@ def search(
     return [best for best, *_ in search_n_best(model, src, src_mask, settings, prefixes)]
 
 
-@torch.no_grad()  # not inference_mode: tables that a model grows here must serve training too
+@torch.inference_mode()
 def search_n_best(
     model: Searchable,
     src: Tensor,

@@ -96,7 +96,8 @@ class SinusoidalPositions(PositionEncoding):
     def add(self, x: Tensor, start: int = 0) -> Tensor:
         end = start + x.size(-2)
         if end > self.table.size(0):
-            self.table = sinusoidal_table(2 * end, self.d_model).to(self.table.device)
+            with torch.inference_mode(False):  # a table that search makes longer must serve training too
+                self.table = sinusoidal_table(2 * end, self.d_model).to(self.table.device)
         return x + self.table[start:end].to(x.dtype)  # (B, T, D) + (T, D)
 
 
@@ -164,8 +165,9 @@ class RotaryPositions(PositionEncoding):
     def rotate(self, x: Tensor, start: int = 0) -> Tensor:
         end = start + x.size(-2)
         if end > self.cos.size(0):
-            angles = _angles(2 * end, self.d_k, self.base)
-            self.cos, self.sin = angles.cos().to(self.cos), angles.sin().to(self.sin)
+            with torch.inference_mode(False):  # a table that search makes longer must serve training too
+                angles = _angles(2 * end, self.d_k, self.base)
+                self.cos, self.sin = angles.cos().to(self.cos), angles.sin().to(self.sin)
         cos, sin = self.cos[start:end].to(x.dtype), self.sin[start:end].to(x.dtype)  # (T, K/2)
         even, odd = x[..., 0::2], x[..., 1::2]  # (B, H, T, K/2)
         turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)  # (B, H, T, K/2, 2)
