@@ -294,6 +294,20 @@ class TrainConfig(Experiment):
 
 
 @dataclass
+class BudgetConfig:
+    """What the training of a cell may cost, in one of two currencies."""
+
+    tokens: float | None = _doc(
+        "target tokens of each cell, end tokens counted (null: training.max_updates ends it)", None, above=0
+    )
+    flops: float | None = _doc(
+        "training FLOPs of each cell, validation and search left out (null: training.max_updates ends it)",
+        None,
+        above=0,
+    )
+
+
+@dataclass
 class AblateConfig(TrainConfig):
     """``scripts/ablate.py``: a study, variants times seeds, run, compared and reported."""
 
@@ -310,6 +324,7 @@ class AblateConfig(TrainConfig):
         "what variants are compared by (empty: the study's): bleu, chrf, ter, exact_match, loss, perplexity",
         "",
     )
+    budget: BudgetConfig = field(default_factory=BudgetConfig)
     jobs: int = _doc("cells that run at once", 1, low=1)
     retry_failed: bool = _doc("run again the cells that failed", False)
     max_hours: float | None = _doc(
@@ -374,6 +389,9 @@ class EvaluateConfig:
     batch_tokens: int = _doc("padded tokens of one batch", 4096, low=1)
     threads: int = _doc("processor threads (0: torch's own choice)", 0, low=0)
     accelerator: str = _doc("cpu, gpu or auto", "auto", choices=("cpu", "gpu", "auto"))
+    precision: str = _doc(
+        "fp32; bf16 is faster, and rounds, so that near-ties are many", "fp32", choices=("fp32", "bf16")
+    )
     data: Section = _doc(
         "another data set than the checkpoint's, or other values of its keys", {}, paths=DATA_PATHS
     )
@@ -409,6 +427,9 @@ class TranslateConfig:
     batch_tokens: int = _doc("padded tokens of one batch", 4096, low=1)
     threads: int = _doc("processor threads (0: torch's own choice)", 0, low=0)
     accelerator: str = _doc("cpu, gpu or auto", "auto", choices=("cpu", "gpu", "auto"))
+    precision: str = _doc(
+        "fp32; bf16 is faster, and rounds, so that near-ties are many", "fp32", choices=("fp32", "bf16")
+    )
     search: SearchConfig = field(default_factory=SearchConfig)
 
 

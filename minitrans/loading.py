@@ -20,6 +20,7 @@ def load(
     average: int = 0,
     average_best: bool = False,
     device: str | torch.device = "cpu",
+    dtype: torch.dtype = torch.float32,
     batch_tokens: int = 4096,
     **search: Unpack[SearchOptions],
 ) -> Translator:
@@ -36,6 +37,8 @@ def load(
         Average those of the best validations instead of the last.
     device
         Where to translate, such as ``"cuda"``.
+    dtype
+        Of the weights: ``torch.bfloat16`` is faster, and rounds to 8 bits.
     batch_tokens
         Padded source tokens of one batch.
     search
@@ -51,7 +54,7 @@ def load(
         A checkpoint that cannot be read, vocabularies that differ, settings without meaning.
     """
     several = [checkpoint] if isinstance(checkpoint, (str, Path)) else list(checkpoint)
-    loaded = load_all(several, average=average, average_best=average_best, device=device)
+    loaded = load_all(several, average=average, average_best=average_best, device=device, dtype=dtype)
     settings = {**plain(loaded[0].experiment.search), **search}
     return translator_of(loaded, parse(SearchConfig, settings, "the call", "search."), batch_tokens)
 
@@ -62,15 +65,20 @@ def load_all(
     average: int = 0,
     average_best: bool = False,
     device: str | torch.device = "cpu",
+    dtype: torch.dtype = torch.float32,
 ) -> list[Loaded]:
     """Each of the checkpoints, or the average of each run folder; for the parameters see :func:`load`."""
     if not checkpoints:
         raise UserError("checkpoint=[] is an empty list; give a .ckpt file or a run folder")
     if average_best and not average:
         raise UserError("average_best=true means nothing without average=; say how many checkpoints")
-    if not average:
-        return [load_one(path, device) for path in checkpoints]
-    return [ready(mean(steps_of(path, average, best=average_best)), device) for path in checkpoints]
+    if average:
+        loaded = [ready(mean(steps_of(path, average, best=average_best)), device) for path in checkpoints]
+    else:
+        loaded = [load_one(path, device) for path in checkpoints]
+    for one in loaded:
+        one.model.to(dtype)
+    return loaded
 
 
 def translator_of(loaded: Sequence[Loaded], search: SearchConfig, batch_tokens: int = 4096) -> Translator:

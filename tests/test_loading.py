@@ -52,6 +52,13 @@ def test_a_run_folder_is_its_best_checkpoint_with_its_own_settings(run: Path) ->
     assert minitrans.load(str(run), beam_size=1).search.beam_size == 1
 
 
+def test_weights_are_rounded_where_asked_for(run: Path) -> None:
+    rounded = minitrans.load(run, dtype=torch.bfloat16).model
+    whole = minitrans.load(run).model
+    for half, full in zip(rounded.parameters(), whole.parameters(), strict=True):
+        assert torch.equal(half, full.bfloat16())
+
+
 @pytest.mark.parametrize(
     ("count", "best", "updates"),
     [(1, False, [100]), (2, False, [30, 100]), (4, False, [10, 20, 30, 100]), (2, True, [10, 20])],

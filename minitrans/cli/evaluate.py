@@ -117,6 +117,7 @@ def prepare(
         batch_tokens=config.batch_tokens,
         threads=config.threads,
         accelerator=config.accelerator,
+        precision=config.precision,
         search=config.search,
     )
     loaded, translator = load_translator(settings, typed)
@@ -136,6 +137,7 @@ def prepare(
         "text_sha256": corpus.fingerprint,
         "bleu_tokenize": source.bleu_tokenize,
         "search": dataclasses.asdict(translator.search),
+        "precision": config.precision,
     }
     return Subject(name, system, loaded, translator, source, corpus, facts)
 
@@ -179,6 +181,8 @@ def folder_of(subject: Subject, output_dir: str) -> Path:
     own, loaded = subject.loaded.experiment, subject.loaded
     kind, search = subject.system.kind, differing(own.search, subject.translator.search)
     name = f"{subject.corpus.name}-{kind}-{search}"
+    if subject.facts["precision"] != EvaluateConfig().precision:
+        name += f"-{subject.facts['precision']}"
     if subject.source != _own_source(loaded):
         name += f"-{subject.source.bleu_tokenize}-{subject.corpus.fingerprint[:8]}"
     return choose(output_dir, subject.system.home, name, loaded.progress.update, subject.facts, "scores.json")

@@ -288,6 +288,8 @@ def load_translators(
     config: TranslateConfig, typed: Mapping[str, Any]
 ) -> "tuple[Sequence[Loaded], Translator]":
     """The checkpoints, and a translator that searches as the first one says, but for what was typed."""
+    import torch
+
     from minitrans.allocator import keep_freed_memory
     from minitrans.loading import load_all, translator_of
     from minitrans.processors import use_threads
@@ -295,8 +297,13 @@ def load_translators(
     keep_freed_memory()
     use_threads(config.threads)
     given = [config.checkpoint] if isinstance(config.checkpoint, str) else config.checkpoint
-    device = choose_device(config.accelerator)
-    loaded = load_all(given, average=config.average, average_best=config.average_best, device=device)
+    loaded = load_all(
+        given,
+        average=config.average,
+        average_best=config.average_best,
+        device=choose_device(config.accelerator),
+        dtype=torch.bfloat16 if config.precision == "bf16" else torch.float32,
+    )
     section = overlaid(plain(loaded[0].experiment)["search"], plain(config)["search"], typed, "search")
     search = parse(SearchConfig, section, prefix="search.")
     return loaded, translator_of(loaded, search, config.batch_tokens)

@@ -65,6 +65,22 @@ def test_standard_output_holds_translations_alone(
     assert str(checkpoint) in printed.err.decode()
 
 
+def test_half_precision_gives_what_the_rounded_model_gives(
+    call: Callable[..., int], checkpoint: Path
+) -> None:
+    Path("in.txt").write_text("abcab\nba\n")
+    assert call("input=in.txt", "output=out.txt", "precision=bf16", "format=json") == 0
+    loaded = load(checkpoint)
+    found = Translator(loaded.model.bfloat16(), loaded.tokenizers, loaded.experiment.search).translate(
+        ["abcab", "ba"]
+    )
+    scores = [json.loads(line)["log_prob"] for line in Path("out.txt").read_text().splitlines()]
+    assert scores == [translation.log_prob for translation in found]
+    exact = load(checkpoint)
+    whole = Translator(exact.model, exact.tokenizers, exact.experiment.search).translate(["abcab", "ba"])
+    assert scores != [translation.log_prob for translation in whole]
+
+
 def test_what_is_no_file_is_written_to_and_stays(call: Callable[..., int]) -> None:
     Path("in.txt").write_text("abc\n")
     assert call("input=in.txt", "output=/dev/null") == 0
