@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from minitrans.ablation.budget import updates_within
 from minitrans.ablation.study import Study, Variant
 from minitrans.config import DATA_PATHS, TrainConfig, construct, plain
 from minitrans.data.cache import hash_file, hash_plain
@@ -82,6 +83,15 @@ class CellMaker:
         self.base = (*study.base, *typed)
         self._data: dict[str, list[str]] = {}
         self._composed: dict[tuple[str, ...], tuple[TrainConfig, dict[str, Any]]] = {}
+        self._updates: dict[str, int] = {}
+
+    @property
+    def updates(self) -> Mapping[str, int]:
+        """Variant -> the updates that the study's budget gives each of its cells, as far as they are counted.
+
+        Empty for a study without a budget.
+        """
+        return self._updates
 
     def cells(self, rates: Mapping[str, str]) -> list[Cell]:
         """All cells of the study, a seed of every variant before the next one.
@@ -102,6 +112,8 @@ class CellMaker:
         words = last_of_each_key((*self.base, *variant.overrides, *([rate] if rate else [])))
         all_words = (*words, f"seed={seed}")
         try:
+            words = (*words, *self._end(variant))
+            all_words = (*words, f"seed={seed}")
             config, typed = self._resolve(words)
             config = replace(config, seed=seed)
             address = self._address(config)
@@ -109,6 +121,16 @@ class CellMaker:
             unique = hash_plain([*all_words, self.code])[:ADDRESS_LENGTH]
             return Cell(variant.name, seed, all_words, None, {}, unique, str(error))
         return Cell(variant.name, seed, all_words, config, {**typed, "seed": seed}, address)
+
+    def _end(self, variant: Variant) -> tuple[str, ...]:
+        """The word for the updates that the budget gives a variant; the same ones for all its seeds."""
+        budget = self.study.budget
+        if budget is None:
+            return ()
+        if variant.name not in self._updates:
+            config, _ = self._resolve(last_of_each_key((*self.base, *variant.overrides)))
+            self._updates[variant.name] = updates_within(budget, config)
+        return (f"training.max_updates={self._updates[variant.name]}",)
 
     def _resolve(self, words: tuple[str, ...]) -> tuple[TrainConfig, dict[str, Any]]:
         if words not in self._composed:

@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from minitrans import checkpoint
+from minitrans.ablation.budget import countable
 from minitrans.ablation.results import Cell, Results
 from minitrans.analysis.flops import training_flops
-from minitrans.config import TrainerConfig
 from minitrans.errors import UserError
 from minitrans.run import write_json
 from minitrans.training.prepare import prepare
@@ -130,10 +130,7 @@ def cell_flops(cell: Cell) -> int:
         The model's operations do not follow from the shapes of batches.
     """
     assert cell.outcome is not None
-    config = cell.config
-    here = TrainerConfig(accelerator="cpu", precision=config.trainer.precision)  # wherever it was trained
-    config = replace(config, trainer=here, training=replace(config.training, leak_test=False))
-    material = prepare(config, checkpoint.read(cell.folder).tokenizers)
+    material = prepare(countable(cell.config), checkpoint.read(cell.folder).tokenizers)
     origin = json.loads((cell.folder / "provenance.json").read_text(encoding="utf8"))
     if sorted(material.source.hashes().values()) != sorted(origin["data"].values()):
         raise UserError(f"the data of {cell.folder} is not any more what it was trained on")

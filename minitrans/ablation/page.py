@@ -18,6 +18,7 @@ from minitrans.ablation.answer import (
     p_value,
     signed,
 )
+from minitrans.ablation.budget import told
 from minitrans.ablation.document import Alarm, Block, Commands, Document, Note, Section, Table, Text
 from minitrans.ablation.fairness import MOST, Cost, Unfair
 from minitrans.ablation.results import Outcome, Results
@@ -263,7 +264,6 @@ def _costs(findings: Findings) -> list[Block]:
                 ", ".join(flags) or ("" if study.named(name).against is None else "yes"),
             )
         )
-    study = findings.results.study
     heads = (
         "variant",
         "parameters",
@@ -277,6 +277,8 @@ def _costs(findings: Findings) -> list[Block]:
     notes = []
     if uncounted:
         notes = [f"FLOPs of {', '.join(uncounted)} were not counted: {next(iter(uncounted.values()))}."]
+    if study.budget is not None:
+        notes.append(f"The budget is {told(study.budget, study.updates)}.")
     return [
         Table(heads, rows),
         Note(

@@ -15,6 +15,7 @@ from minitrans.run import write_json
 def study_record(
     study: Study,
     base: Sequence[str],
+    updates: Mapping[str, int],
     command: str,
     chosen: Mapping[str, Choice],
     cells: Sequence[Mapping[str, Any]],
@@ -28,6 +29,8 @@ def study_record(
         The study.
     base
         The words of every cell: the study's and those typed.
+    updates
+        Variant -> what the study's budget gives it; empty where there is none.
     command
         The line that was typed.
     chosen
@@ -44,6 +47,7 @@ def study_record(
         "equal": list(study.equal),
         "prediction": asdict(study.prediction),
         "tune": study.tune,
+        "budget": {**asdict(study.budget), "updates": dict(updates)} if study.budget else None,
         "command": command,
         "seeds": list(study.seeds),
         "variants": [

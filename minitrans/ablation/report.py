@@ -86,6 +86,7 @@ def as_dict(findings: Findings) -> dict[str, Any]:
         "base": list(study.base),
         "equal": list(study.equal),
         "tune": study.tune,
+        "budget": {**dataclasses.asdict(study.budget), "updates": study.updates} if study.budget else None,
         "command": study.command,
         "prediction": {"text": study.prediction, "source": study.source, "verdict": answered.verdict},
         "variants": [_variant_dict(findings, variant.name) for variant in study.variants],

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from minitrans.ablation.study import Budget
 from minitrans.config import TrainConfig, construct, parse
 from minitrans.data.corpus import SOURCES
 from minitrans.errors import UserError, nearest
@@ -58,7 +59,13 @@ class Trial:
 
 @dataclass(frozen=True)
 class Study:
-    """What was asked, and of what."""
+    """What was asked, and of what.
+
+    Attributes
+    ----------
+    budget, updates
+        What the training of each cell may cost, and variant -> the updates that it is enough for.
+    """
 
     name: str
     question: str
@@ -71,6 +78,8 @@ class Study:
     command: str
     variants: tuple[Variant, ...]
     trials: tuple[Trial, ...]
+    budget: Budget | None = None
+    updates: Mapping[str, int] = field(default_factory=dict)
 
     def named(self, name: str) -> Variant:
         """The variant of that name."""
@@ -268,6 +277,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _study(record: Mapping[str, Any]) -> Study:
+    budget = record.get("budget")
     return Study(
         name=record["name"],
         question=record["question"],
@@ -292,6 +302,8 @@ def _study(record: Mapping[str, Any]) -> Study:
             Trial(trial["variant"], trial["rate"], trial["state"], trial["validation"])
             for trial in record.get("tuning", ())
         ),
+        budget=Budget(budget["quantity"], budget["amount"]) if budget else None,
+        updates=budget["updates"] if budget else {},
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from minitrans.ablation.board import Board, failures
+from minitrans.ablation.budget import told
 from minitrans.ablation.cells import Cell, CellMaker
 from minitrans.ablation.estimate import Pace, in_words, pace_of_done, seconds_left, warm_up
 from minitrans.ablation.folder import DONE, FAILED, State, StudyFolder
@@ -92,6 +93,8 @@ class Session:
         self.study, self.maker, self.folder, self.wishes = study, maker, folder, wishes
         self.console, self.report, self.measure = console, report, measure
         self.board = Board(study, folder, console)
+        if study.budget is not None:
+            self._say("counting the updates that the budget is enough for")
         self.tried = self._trials()
         self.chosen: dict[str, Choice] = {}
         self.cells = maker.cells({})
@@ -117,10 +120,10 @@ class Session:
         StoppedEarlyError
             Somebody asked to stop, or the hours are over.
         """
-        self.folder.path.mkdir(parents=True, exist_ok=True)
         first = [trial.cell for trial in self.tried] or self.cells
         if all(cell.error is not None for cell in first):
             raise UserError(str(self.cells[0].error))
+        self.folder.path.mkdir(parents=True, exist_ok=True)
         if self.wishes.retry_failed:
             self._forgive()
         self._tell_plan(first)
@@ -200,6 +203,8 @@ class Session:
         self._say(f"{study.name}: {counts}; {done} done" + f", {failed} failed before" * bool(failed))
         if failed:
             self._say("retry_failed=true runs the failed ones again")
+        if study.budget is not None:
+            self._say(f"budget: {told(study.budget, self.maker.updates)}")
         self._tell_time(first, states, jobs)
         self._say(f"folder: {self.folder.path}")
 
@@ -243,7 +248,15 @@ class Session:
             trial_record(self.folder, trial, self._state(trial.cell), values.get(trial.cell.address))
             for trial in self.tried
         ]
-        return study_record(self.study, self.maker.base, self.wishes.command, self.chosen, cells, tried)
+        return study_record(
+            self.study,
+            self.maker.base,
+            self.maker.updates,
+            self.wishes.command,
+            self.chosen,
+            cells,
+            tried,
+        )
 
     def _close(self, ended: bool) -> None:
         """The closing table, the report, and what went wrong."""

@@ -10,13 +10,16 @@ from typing import Any
 
 import yaml
 
-from minitrans.config import Section, _doc, parse
+from minitrans.config import BudgetConfig, Section, _doc, parse
 from minitrans.data.bundled import bundled
 from minitrans.errors import UserError, nearest
 
 BASE = "base"
 METRICS = ("bleu", "chrf", "ter", "exact_match", "loss", "perplexity")
-HELD_EQUAL = ("parameters", "flops", "tokens", "updates")
+SPENT = ("flops", "tokens", "updates")
+HELD_EQUAL = ("parameters", *SPENT)
+ENDS = ("training.max_updates", "training.max_epochs")
+"""Keys that end a training where no budget does."""
 EXPECTATIONS = ("no difference", "worse", "better")
 # Keys that a study sets itself, or that say where a cell runs and not what it is.
 NOT_IN_A_CELL = ("seed", "run_dir", "resume", "force")
@@ -54,6 +57,35 @@ class Prediction:
 
 
 @dataclass(frozen=True)
+class Budget:
+    """What the training of each cell may cost.
+
+    Attributes
+    ----------
+    quantity
+        tokens (target tokens) or flops (training FLOPs).
+    amount
+        Of them.
+    """
+
+    quantity: str
+    amount: float
+
+    @property
+    def key(self) -> str:
+        """The key that sets it."""
+        return f"budget.{self.quantity}"
+
+    def __str__(self) -> str:
+        return spent_in_words(self.quantity, self.amount)
+
+
+def spent_in_words(quantity: str, amount: float) -> str:
+    """``"2,000,000 target tokens"``, ``"6.404e+12 training FLOPs"``."""
+    return f"{amount:,.0f} target tokens" if quantity == "tokens" else f"{amount:.4g} training FLOPs"
+
+
+@dataclass(frozen=True)
 class Study:
     """A matrix of variants and seeds."""
 
@@ -66,6 +98,7 @@ class Study:
     equal: tuple[str, ...] = ("updates",)
     prediction: Prediction = field(default_factory=Prediction)
     tune: str | None = None
+    budget: Budget | None = None
 
     def named(self, name: str) -> Variant:
         """The variant of that name."""
@@ -93,6 +126,7 @@ class _StudyFile:
     equal: list[str] = _doc("what all variants should have alike", ["updates"])
     prediction: Prediction = field(default_factory=Prediction)
     tune: str = _doc("none, or lr: a search for each variant's learning rate", "none", choices=("none", "lr"))
+    budget: BudgetConfig = field(default_factory=BudgetConfig)
     variants: Section = _doc("name to overrides, against, expect", {})
     cross: list[str] = _doc(
         "more variants: every combination of the values listed, as on the command line", []
@@ -164,7 +198,62 @@ def study_of(name: str, content: Mapping[str, Any], source: str) -> Study:
         prediction=file.prediction,
         tune=None if file.tune == "none" else file.tune,
     )
-    return checked(study, source)
+    return checked(within(study, budget_of(file.budget, source)), source)
+
+
+def budget_of(config: BudgetConfig, source: str) -> Budget | None:
+    """The budget that is stated; None where there is none.
+
+    Raises
+    ------
+    UserError
+        There are two.
+    """
+    stated = [
+        Budget(quantity, amount)
+        for quantity, amount in (("tokens", config.tokens), ("flops", config.flops))
+        if amount is not None
+    ]
+    if len(stated) > 1:
+        raise UserError(f"{source}: budget.tokens and budget.flops are two budgets; leave one out")
+    return stated[0] if stated else None
+
+
+def within(study: Study, budget: Budget | None) -> Study:
+    """The same study with a budget for each cell: of what training spends, that alone is held equal then.
+
+    A study without a budget (None) stays as it is.
+    """
+    if budget is None:
+        return study
+    kept = tuple(name for name in study.equal if name not in SPENT)
+    return replace(study, budget=budget, equal=(*kept, budget.quantity))
+
+
+def refuse_two_ends(study: Study, typed: Sequence[str]) -> None:
+    """Stop where a budget and a number of updates or epochs would both end a cell.
+
+    Parameters
+    ----------
+    study
+        The study.
+    typed
+        The words for its base that were typed.
+
+    Raises
+    ------
+    UserError
+        Names the budget, the other word and where it stands.
+    """
+    if study.budget is None:
+        return
+    for where, words in (("base", (*study.base, *typed)), *((v.name, v.overrides) for v in study.variants)):
+        for word in words:
+            if word.partition("=")[0] in ENDS:
+                raise UserError(
+                    f'study {study.name}, "{where}": {word} and {study.budget.key} both say when a cell '
+                    "ends; leave one of them out"
+                )
 
 
 def _variant(name: str, content: Any, against: str | None, source: str) -> Variant:

@@ -8,7 +8,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from minitrans.ablation.study import METRICS, Study, checked, from_command_line, read_study, shipped, study_of
+from minitrans.ablation.study import (
+    METRICS,
+    Study,
+    budget_of,
+    checked,
+    from_command_line,
+    read_study,
+    refuse_two_ends,
+    shipped,
+    study_of,
+    within,
+)
 from minitrans.cli.argv import Words, read
 from minitrans.cli.compose import Composed, compose_line
 from minitrans.cli.main import run_main
@@ -44,6 +55,7 @@ def _ablate(argv: Sequence[str], composed: Composed[AblateConfig]) -> None:
     typed = words_for_the_base(argv)
     study = asked_study(config, composed.typed.get("study"))
     check_words(study, typed)
+    refuse_two_ends(study, typed)
     _run(study, typed, config, f"{program('ablate')} {shlex.join(argv)}")
 
 
@@ -124,6 +136,7 @@ def asked_study(config: AblateConfig, name: str | None) -> Study:
     seeds, metric = tuple(config.seeds) or study.seeds, config.metric or study.metric
     if metric not in METRICS:
         raise UserError(f'metric cannot be "{metric}"{nearest(metric, METRICS)}')
+    study = within(study, budget_of(config.budget, "the configuration"))
     return checked(dataclasses.replace(study, seeds=seeds, metric=metric, tune=tune), f"study {study.name}")
 
 

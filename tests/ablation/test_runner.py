@@ -157,6 +157,7 @@ def test_the_record_is_what_the_report_is_made_of(tiny: TrainConfig, tmp_path: P
         "equal": ["updates"],
         "prediction": {"text": "", "source": ""},
         "tune": None,
+        "budget": None,
         "command": "ablate.py study=small",
         "seeds": [7],
         "variants": [

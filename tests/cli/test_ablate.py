@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from minitrans.ablation.study import Study, read_study, shipped
+from minitrans.ablation.study import Budget, Study, read_study, shipped
 from minitrans.cli.ablate import ablate_main, asked_study, compose_words, words_for_the_base
 from minitrans.cli.compose import compose
 from minitrans.cli.help import _EXAMPLES
@@ -49,6 +49,16 @@ SMALL = (
         ),
         (["study=heads", "metric=blue"], 'metric cannot be "blue"; did you mean "bleu"?'),
         (["study=heads", "seeds=[1,1]"], "study heads: the seed 1 is there twice; leave one out"),
+        (
+            ["study=heads", "budget.tokens=2e6", "training.max_updates=20"],
+            'study heads, "base": training.max_updates=20 and budget.tokens both say when a cell ends; '
+            "leave one of them out",
+        ),
+        (
+            ["study=heads", "budget.tokens=2e6", "budget.flops=2e12"],
+            "the configuration: budget.tokens and budget.flops are two budgets; leave one out",
+        ),
+        (["study=heads", "budget.tokens=0"], "the configuration: budget.tokens is 0.0, but must be above 0"),
         (["study=heads", "jobs=0"], "the configuration: jobs is 0, but must be at least 1"),
         (
             ["study=heads", "cluster=slrum"],
@@ -82,6 +92,16 @@ def test_a_study_is_changed_by_what_is_typed() -> None:
     assert asked("study=architectures").tune == "lr"
     assert asked("study=architectures", "tune=none").tune is None
     assert asked("study=smoothing").seeds == (1, 2, 3)
+
+
+def test_a_typed_budget_stands_over_the_files_and_is_what_is_held_equal(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("cross: ['model.d_k=8']\nbudget: {tokens: 2e6}\n")
+    mine = f"study_file={tmp_path}/mine.yaml"
+    assert (asked(mine).budget, asked(mine).equal) == (Budget("tokens", 2e6), ("tokens",))
+    study = asked(mine, "budget.flops=3e15")
+    assert (study.budget, study.equal) == (Budget("flops", 3e15), ("flops",))
+    assert asked("study=heads", "budget.tokens=2_000_000").equal == ("parameters", "tokens")
+    assert words_for_the_base(["study=heads", "budget.tokens=2e6", "model=tiny"]) == ["model=tiny"]
 
 
 def test_hydra_reads_a_study_as_its_file_is() -> None:
