@@ -12,8 +12,17 @@ import yaml
 
 from minitrans.cli.checkpoints import System, names, systems
 from minitrans.cli.compose import Composed
-from minitrans.cli.evaluation_folder import choose, differing, make, plain_name, write_json, write_text
 from minitrans.cli.main import run_main
+from minitrans.cli.output_folder import (
+    EVALUATION,
+    SWEEP,
+    choose,
+    differing,
+    make,
+    plain_name,
+    write_json,
+    write_text,
+)
 from minitrans.cli.translate import LIMITS, load_translator, overlaid
 from minitrans.config import EvaluateConfig, SearchConfig, TranslateConfig, construct, parse
 from minitrans.errors import UserError
@@ -41,7 +50,7 @@ class Subject:
     loaded
         The checkpoint; of an average or an ensemble, the first one.
     facts
-        What makes its evaluation the one it is, see :mod:`minitrans.cli.evaluation_folder`.
+        What makes its evaluation the one it is, see :mod:`minitrans.cli.output_folder`.
     """
 
     name: str
@@ -183,15 +192,16 @@ def folder_of(subject: Subject, output_dir: str) -> Path:
     name = f"{subject.corpus.name}-{kind}-{search}"
     if subject.facts["precision"] != EvaluateConfig().precision:
         name += f"-{subject.facts['precision']}"
-    if subject.source != _own_source(loaded):
-        name += f"-{subject.source.bleu_tokenize}-{subject.corpus.fingerprint[:8]}"
-    return choose(output_dir, subject.system.home, name, loaded.progress.update, subject.facts, "scores.json")
+    name += data_mark(loaded, subject.source, subject.corpus)
+    return choose(EVALUATION, output_dir, subject.system.home, name, loaded.progress.update, subject.facts)
 
 
-def _own_source(loaded: "Loaded") -> "Source":
+def data_mark(loaded: "Loaded", source: "Source", corpus: "Corpus") -> str:
+    """What a folder's name says of the data: nothing where it is the checkpoint's own."""
     from minitrans.data.corpus import SOURCES
 
-    return construct(SOURCES, loaded.experiment.data, {}, "data")
+    own = construct(SOURCES, loaded.experiment.data, {}, "data")
+    return "" if source == own else f"-{source.bleu_tokenize}-{corpus.fingerprint[:8]}"
 
 
 def score(subject: Subject, config: EvaluateConfig, several: bool) -> Result:
@@ -329,7 +339,7 @@ def sweep(config: EvaluateConfig, typed: Mapping[str, Any], given: Sequence[Syst
     facts = {**subject.facts, "beam_sizes": sorted(set(beams)), "alphas": sorted(set(alphas))}
     name = f"sweep-{split}-{system.kind}"
     update = subject.loaded.progress.update
-    folder = choose(config.output_dir, system.home, name, update, facts, "sweep.json")
+    folder = choose(SWEEP, config.output_dir, system.home, name, update, facts)
     total = len(subject.corpus) * num_searches(beams, alphas)
     with progress_bar(total, label=subject.name) as progress:
         found = sweep_search(

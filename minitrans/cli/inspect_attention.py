@@ -1,13 +1,18 @@
 """``scripts/inspect_attention.py``: the attention maps of one sentence, as pictures, numbers and words."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from minitrans.cli.checkpoints import run_folder
 from minitrans.cli.compose import Composed
 from minitrans.cli.main import run_main
+from minitrans.cli.output_folder import MAPS, choose, make, write_json
 from minitrans.cli.translate import load_translator
 from minitrans.config import InspectConfig, TranslateConfig
 from minitrans.errors import UserError
+
+if TYPE_CHECKING:
+    from minitrans.checkpoint import Loaded
 
 
 def main() -> int:
@@ -21,8 +26,8 @@ def inspect_attention(composed: Composed[InspectConfig]) -> None:
     Raises
     ------
     UserError
-        A blank text, a side longer than learned positions can place, an output_dir that is a file, or a
-        checkpoint that cannot be read. Nothing is written then.
+        A blank text, a side longer than learned positions can place, an output_dir that is a file or holds
+        anything else than these maps, or a checkpoint that cannot be read. Nothing is written then.
     """
     config = composed.config
     if not config.text.strip():
@@ -35,7 +40,7 @@ def inspect_attention(composed: Composed[InspectConfig]) -> None:
     loaded, translator = load_translator(settings, composed.typed)
     target = config.target or translator.translate([config.text], name="text=")[0].text
     maps = sentence_maps(loaded.model, loaded.tokenizers, config.text, target)
-    folder = _folder(config.output_dir, loaded.path)
+    folder = _folder(config, loaded, target)
     maps.save(folder / "maps.npz")
     pictures = draw_maps(maps, folder)
 
@@ -45,17 +50,18 @@ def inspect_attention(composed: Composed[InspectConfig]) -> None:
     print()
     print(describe(maps))
     print()
-    for path in [*pictures, folder / "maps.npz"]:
+    for path in [*pictures, folder / "maps.npz", folder / MAPS.record]:
         print(path)
 
 
-def _folder(output_dir: str, checkpoint: Path) -> Path:
-    """Where to write: as typed, else ``attention/`` in the checkpoint's run folder, or beside it."""
-    folder = Path(output_dir) if output_dir else run_folder(checkpoint) / "attention"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"output_dir={folder} cannot be made a folder: {error.strerror}; give another"
-        ) from error
+def _folder(config: InspectConfig, loaded: "Loaded", target: str) -> Path:
+    """Make the folder of this sentence's maps, and the record of what they are of."""
+    from minitrans.data.cache import hash_file
+
+    facts = {"text": config.text, "target": target, "checkpoint_sha256": hash_file(loaded.path)}
+    name = "-".join(filter(None, (loaded.path.stem, config.text, config.target)))
+    update = loaded.progress.update
+    folder = choose(MAPS, config.output_dir, run_folder(loaded.path), name, update, facts)
+    make(folder)
+    write_json(folder / MAPS.record, {"checkpoint": str(loaded.path), "update": update, **facts})
     return folder

@@ -8,14 +8,14 @@ from pathlib import Path
 import matplotlib.image
 import pytest
 
-from minitrans.build import build_model
-from minitrans.checkpoint import Checkpoint, Progress, load, save
+from minitrans.checkpoint import load
 from minitrans.cli.diagnose import main
-from minitrans.config import Experiment, TrainConfig
+from minitrans.config import TrainConfig
 from minitrans.data.corpus import SOURCES
 from minitrans.data.tokenizer import Tokenizers
 from minitrans.training.resume import experiment_of
 from tests.training.tiny import changed, tiny_experiment
+from tests.untrained import save_untrained
 
 WORDS = ("accelerator=cpu", "search.max_length=6")
 
@@ -24,21 +24,7 @@ def saved(folder: Path, config: TrainConfig) -> Path:
     """A run folder with one checkpoint of an untrained model."""
     section = {key: value for key, value in config.data.items() if key != "kind"}
     tokenizers = Tokenizers.train(SOURCES[config.data["kind"]](**section).load("train"), config.tokenizer)
-    experiment: Experiment = experiment_of(config)
-    model = build_model(experiment, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
-    (folder / "checkpoints").mkdir(parents=True)
-    save(
-        Checkpoint(
-            path=folder / "checkpoints" / "best.ckpt",
-            experiment=experiment,
-            tokenizers=tokenizers,
-            model=model.state_dict(),
-            ema=None,
-            optimizer=None,
-            progress=Progress(update=1200),
-        )
-    )
-    return folder
+    return save_untrained(folder, experiment_of(config), tokenizers, update=1200)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +48,7 @@ def test_figures_tables_and_pictures(
 ) -> None:
     assert call(monkeypatch, f"checkpoint={run_folder}", "heads=true", *WORDS) == 0
     printed = capsys.readouterr().out
-    folder = run_folder / "diagnostics"
+    folder = run_folder / "diagnostics" / "valid-best-6sentences-heads-beam1-max_length6"
     names = ["diagnostics.json", "diagnostics.png", "heads.png", "positions.png"]
     assert sorted(path.name for path in folder.iterdir()) == names
     for name in names:
@@ -118,7 +104,7 @@ def test_sinusoidal_positions_need_no_picture(
 ) -> None:
     folder = saved(tmp_path / "run", changed(config, {"position": {"kind": "sinusoidal"}}))
     assert call(monkeypatch, f"checkpoint={folder}", *WORDS) == 0
-    names = [path.name for path in (folder / "diagnostics").iterdir()]
+    names = [path.name for path in (folder / "diagnostics" / "valid-best-6sentences").iterdir()]
     assert sorted(names) == ["diagnostics.json", "diagnostics.png"]
 
 
@@ -141,3 +127,49 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(
         assert captured.err.count("\n") == 1 and captured.err.startswith("error: ")
         assert sentence in captured.err
     assert not list(tmp_path.rglob("diagnostics"))
+
+
+def test_a_diagnosis_is_not_overwritten_by_another(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], config: TrainConfig, tmp_path: Path
+) -> None:
+    run, here = saved(tmp_path / "run", config), tmp_path / "here"
+    words = (f"checkpoint={run}", f"output_dir={here}", "sentences=3", *WORDS)
+    assert call(monkeypatch, *words) == 0
+    first = (here / "diagnostics.json").read_bytes()
+    (here / "diagnostics.png").unlink()
+    assert call(monkeypatch, *words, "threads=1") == 0  # the same one is written anew
+    assert (here / "diagnostics.png").exists()
+    capsys.readouterr()
+    monkeypatch.setattr("minitrans.analysis.instruments.measure", never)  # refused before any work
+    text = ",".join(config.data["train"])
+    for word, reason in (
+        ("sentences=2", "sentences is 3 there, 2 here"),
+        ("split=test", "split is valid there, test here"),
+        (f"data.valid=[{text}]", "of another text"),
+        ("heads=true", "heads_masked is False there, True here"),
+    ):
+        assert call(monkeypatch, *words, word) == 2
+        said = f"error: {here} holds another diagnosis ({reason}); give another output_dir, or remove it\n"
+        assert capsys.readouterr().err == said
+    assert (here / "diagnostics.json").read_bytes() == first
+
+
+def never(*arguments: object) -> None:
+    raise AssertionError("it measures")
+
+
+def test_the_folders_name_holds_what_is_not_as_usual(
+    monkeypatch: pytest.MonkeyPatch, config: TrainConfig, tmp_path: Path
+) -> None:
+    run = saved(tmp_path / "run", config)
+    text = ",".join(config.data["test"])
+    for words in ([], ["sentences=3"], ["split=test"], [f"data.valid=[{text}]"]):
+        assert call(monkeypatch, f"checkpoint={run}", *WORDS, *words) == 0
+    folder = run / "diagnostics"
+    digest = json.loads((folder / "test-best-4sentences" / "diagnostics.json").read_text())["text_sha256"][:8]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "test-best-4sentences",
+        "valid-best-3sentences",
+        f"valid-best-4sentences-13a-{digest}",
+        "valid-best-6sentences",
+    ]

@@ -1,5 +1,8 @@
 """The command, from a checkpoint on the disk to pictures, numbers and words."""
 
+import hashlib
+import json
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -9,14 +12,14 @@ import numpy as np
 import pytest
 
 from minitrans.analysis.drawing import DPI, Layout, picture
-from minitrans.build import build_model
-from minitrans.checkpoint import Checkpoint, Progress, load, read, save
+from minitrans.checkpoint import load, read, save
 from minitrans.cli.inspect_attention import main
 from minitrans.config import Experiment, ModelConfig, SearchConfig, TokenizerConfig
 from minitrans.data.tokenizer import Tokenizers, train_tokenizer
 from minitrans.decoding.translator import Translator
+from tests.untrained import save_untrained
 
-FILES = ["cross.png", "decoder.png", "encoder.png", "maps.npz"]
+FILES = ["cross.png", "decoder.png", "encoder.png", "maps.json", "maps.npz"]
 
 
 @pytest.fixture
@@ -29,21 +32,7 @@ def run_folder(tmp_path: Path) -> Path:
         position={"kind": "learned", "max_length": 6},
         attention={"kind": "scaled_dot_product"},
     )
-    model = build_model(experiment, trained.vocab_size, trained.vocab_size)
-    folder = tmp_path / "my run, lr=1 两"
-    (folder / "checkpoints").mkdir(parents=True)
-    save(
-        Checkpoint(
-            path=folder / "checkpoints" / "best.ckpt",
-            experiment=experiment,
-            tokenizers=tokenizers,
-            model=model.state_dict(),
-            ema=None,
-            optimizer=None,
-            progress=Progress(update=1200),
-        )
-    )
-    return folder
+    return save_untrained(tmp_path / "my run, lr=1 两", experiment, tokenizers, update=1200)
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
@@ -55,7 +44,7 @@ def test_a_given_target_is_drawn_and_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], run_folder: Path
 ) -> None:
     assert call(monkeypatch, f"checkpoint={run_folder}", "text=a c b", "target=b a") == 0
-    folder = run_folder / "attention"
+    folder = run_folder / "attention" / "best-a_c_b-b_a"
     assert sorted(path.name for path in folder.iterdir()) == FILES
     with np.load(folder / "maps.npz") as saved:
         assert saved["src"].tolist() == ["▁a", "▁c", "▁b", "</s>"]
@@ -139,5 +128,70 @@ def test_an_output_dir_that_is_a_file_is_said(
     (tmp_path / "taken").write_text("mine")
     words = ["text=a", "target=b", f"output_dir={tmp_path / 'taken'}"]
     assert call(monkeypatch, f"checkpoint={run_folder}", *words) == 2
-    assert "cannot be made a folder" in capsys.readouterr().err
+    assert "taken is a file; give a folder" in capsys.readouterr().err
     assert (tmp_path / "taken").read_text() == "mine"
+
+
+def test_each_sentence_has_its_own_folder(monkeypatch: pytest.MonkeyPatch, run_folder: Path) -> None:
+    for words in (["text=a c", "target=b"], ["text=a c", "target=b b"], ["text=c a"], ["text=两 a"]):
+        assert call(monkeypatch, f"checkpoint={run_folder}", "search.max_length=2", *words) == 0
+    folders = sorted((run_folder / "attention").iterdir())
+    digest = hashlib.sha256("best-两 a".encode()).hexdigest()[:8]
+    assert [path.name for path in folders] == [
+        f"best-_a-{digest}", "best-a_c-b", "best-a_c-b_b", "best-c_a",
+    ]  # fmt: skip
+    records = [json.loads((folder / "maps.json").read_text(encoding="utf-8")) for folder in folders]
+    assert [record["text"] for record in records] == ["两 a", "a c", "a c", "c a"]
+    assert [record["target"] for record in records[1:3]] == ["b", "b b"]
+    assert {record["update"] for record in records} == {1200}
+
+
+def test_maps_are_not_overwritten_by_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], run_folder: Path, tmp_path: Path
+) -> None:
+    here = tmp_path / "here"
+    words = [f"checkpoint={run_folder}", f"output_dir={here}", "text=a c", "target=b"]
+    assert call(monkeypatch, *words) == 0
+    first = {path.name: path.read_bytes() for path in here.iterdir()}
+    assert sorted(first) == FILES
+    (here / "cross.png").unlink()
+    assert call(monkeypatch, *words) == 0  # the same ones are written anew
+    assert sorted(path.name for path in here.iterdir()) == FILES
+    capsys.readouterr()
+    other = make_other_state(run_folder)
+    for changed, reason in (
+        (["text=c"], 'other maps (text is "a c" there, c here)'),
+        (["target=b b"], 'other maps (target is b there, "b b" here)'),
+        ([f"checkpoint={other}"], "other maps (of another checkpoint)"),
+    ):
+        assert call(monkeypatch, *words, *changed) == 2
+        said = f"error: {here} holds {reason}; give another output_dir, or remove it\n"
+        assert capsys.readouterr().err == said
+    assert (here / "maps.json").read_bytes() == first["maps.json"]
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "cross.png").write_bytes(b"mine")
+    assert call(monkeypatch, *words, f"output_dir={tmp_path / 'full'}") == 2
+    assert "full holds other files; give another output_dir, or remove it" in capsys.readouterr().err
+    assert (tmp_path / "full" / "cross.png").read_bytes() == b"mine"
+
+
+def make_other_state(run_folder: Path) -> Path:
+    """The run's checkpoint of 60 updates later, elsewhere."""
+    stored = read(run_folder)
+    later = replace(stored.progress, update=1260)
+    path = run_folder.parent / "later" / "checkpoints" / "best.ckpt"
+    path.parent.mkdir(parents=True)
+    save(replace(stored, path=path, progress=later))
+    return path
+
+
+def test_a_later_state_of_the_checkpoint_has_its_own_folder(
+    monkeypatch: pytest.MonkeyPatch, run_folder: Path
+) -> None:
+    words = [f"checkpoint={run_folder}", "text=a c", "target=b"]
+    assert call(monkeypatch, *words) == 0
+    shutil.copy(make_other_state(run_folder), run_folder / "checkpoints" / "best.ckpt")
+    for _ in range(2):
+        assert call(monkeypatch, *words) == 0
+    names = sorted(path.name for path in (run_folder / "attention").iterdir())
+    assert names == ["best-a_c-b", "best-a_c-b-update1260"]

@@ -13,12 +13,12 @@ import pytest
 from sacrebleu.tokenizers import tokenizer_ja_mecab
 
 import minitrans
-from minitrans.build import build_model
-from minitrans.checkpoint import Checkpoint, Progress, load, save
+from minitrans.checkpoint import load
 from minitrans.cli.evaluate import main
 from minitrans.config import Experiment, ModelConfig, SearchConfig, TokenizerConfig
 from minitrans.data.tokenizer import Tokenizers, train_tokenizer
 from minitrans.decoding.translator import Translator
+from tests.untrained import save_untrained
 
 SRC = ["abcab", "", "c a", "ba", "cccc bbb aaa"]
 TGT = ["b c\u2028 a", "", "Ä b, c.", "ba", "c b a"]
@@ -45,12 +45,7 @@ def make_run(home: Path, name: str, seed: int = 1, update: int = 0) -> Path:
         data={"kind": "pairs", "src": "x", "tgt": "y", **files},
         search=SearchConfig(beam_size=2, length_penalty="exponent", alpha=1.0, max_length=7),
     )
-    model = build_model(experiment, both.vocab_size, both.vocab_size)
-    path = home / name / "checkpoints" / "best.ckpt"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    progress = Progress(update=update)
-    save(Checkpoint(path, experiment, Tokenizers(both, both), model.state_dict(), None, None, progress))
-    return home / name
+    return save_untrained(home / name, experiment, Tokenizers(both, both), update)
 
 
 @pytest.fixture

@@ -157,7 +157,7 @@ def test_the_attention_of_a_sentence_is_drawn_and_numbered(server: ForkServer, r
     assert (done.status, done.err) == (0, "")
     assert f"target      {GERMAN[0]}\n" in done.out
     names = {path.name for path in (home / "图 a=b").iterdir()}
-    assert names == {"encoder.png", "decoder.png", "cross.png", "maps.npz"}
+    assert names == {"encoder.png", "decoder.png", "cross.png", "maps.json", "maps.npz"}
     with np.load(home / "图 a=b" / "maps.npz") as maps:
         cross = maps["cross"]  # (layers, heads, target, source)
         assert cross.shape[:2] == (1, 2)
@@ -179,7 +179,8 @@ def test_a_chinese_target_is_scored_by_characters_and_drawn(server: ForkServer, 
     words = ("checkpoint=中文", "text=she reads .", "target=她读书")
     done = server.run("inspect_attention", *words, folder=home)
     assert (done.status, done.err) == (0, "")  # a character that no font draws would be warned of
-    with np.load(home / "中文" / "attention" / "maps.npz") as maps:
+    (folder,) = (home / "中文" / "attention").iterdir()
+    with np.load(folder / "maps.npz") as maps:
         assert maps["tgt_in"].tolist() == ["<s>", "她", "读", "书"]
 
 

@@ -4,7 +4,7 @@ import hashlib
 from pathlib import Path
 
 from minitrans.cli.checkpoints import System, names
-from minitrans.cli.evaluation_folder import differing, plain_name
+from minitrans.cli.output_folder import differing, plain_name
 from minitrans.config import SearchConfig
 
 

@@ -1,9 +1,9 @@
-"""Where an evaluation is written, so that none overwrites another one.
+"""Where a command writes its results in a run folder, so that none overwrites another one.
 
-What makes an evaluation the one it is stands in its record (``scores.json``, ``sweep.json``): the
+What makes a result the one it is stands in its record (``scores.json``, ``maps.json`` ...): the
 checkpoint's and the text's hashes, the search settings ... (its *facts*; of several checkpoints, what was
-made of them too). A folder that holds the same
-facts is written anew; any other folder with something in it is refused.
+made of them too). A folder that holds the same facts is written anew; any other folder with something in
+it is refused.
 """
 
 import dataclasses
@@ -12,6 +12,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,31 @@ from minitrans.config import SearchConfig
 from minitrans.errors import UserError
 
 _LONGEST = 120  # characters of a name; file systems take 255 bytes
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of result.
+
+    Attributes
+    ----------
+    place
+        The folder in the run folder that has a folder for each.
+    record
+        The file that holds the facts.
+    another
+        One that is not the same, in words.
+    """
+
+    place: str
+    record: str
+    another: str
+
+
+EVALUATION = Kind("evaluation", "scores.json", "another evaluation")
+SWEEP = Kind("evaluation", "sweep.json", "another evaluation")
+MAPS = Kind("attention", "maps.json", "other maps")
+DIAGNOSIS = Kind("diagnostics", "diagnostics.json", "another diagnosis")
 
 
 def plain_name(text: str) -> str:
@@ -41,36 +67,32 @@ def differing(own: SearchConfig, used: SearchConfig) -> str:
     return f"beam{used.beam_size}" + "".join(other for other in others if not other.startswith("-beam_size"))
 
 
-def choose(
-    output_dir: str, home: Path, name: str, update: int, facts: Mapping[str, Any], record: str
-) -> Path:
+def choose(kind: Kind, output_dir: str, home: Path, name: str, update: int, facts: Mapping[str, Any]) -> Path:
     """The folder to write to. Nothing is made yet.
 
     Parameters
     ----------
     output_dir
-        As typed. Empty: ``evaluation/NAME`` in the run folder, and, where that holds an earlier state of
-        the same checkpoint, ``NAME-updateN``.
+        As typed. Empty: ``NAME`` in the run folder's place for this kind, and, where that holds an earlier
+        state of the same checkpoint, ``NAME-updateN``.
     home
         The run folder.
     update
         At which the checkpoint was written.
     facts
-        What makes the evaluation the one it is.
-    record
-        The file that holds them.
+        What makes the result the one it is.
 
     Raises
     ------
     UserError
         The folder is a file, or holds something else.
     """
-    own = home / "evaluation" / plain_name(name)
+    own = home / kind.place / plain_name(name)
     candidates = [Path(output_dir)] if output_dir else [own, own.with_name(f"{own.name}-update{update}")]
     for folder in candidates:
         if folder.exists() and not folder.is_dir():
             raise UserError(f"output_dir={folder} is a file; give a folder")
-    held = [_held(folder, facts, record) for folder in candidates]
+    held = [_held(folder, kind, facts) for folder in candidates]
     for folder, other in zip(candidates, held, strict=True):
         if not other:
             _require_makeable(folder)
@@ -85,19 +107,19 @@ def _require_makeable(folder: Path) -> None:
         raise UserError(f"output_dir={folder} cannot be made or written to: see {nearest}; give another")
 
 
-def _held(folder: Path, facts: Mapping[str, Any], record: str) -> str:
+def _held(folder: Path, kind: Kind, facts: Mapping[str, Any]) -> str:
     """What lies in the folder that must not be overwritten, in words; empty: nothing."""
     if not folder.exists() or not any(folder.iterdir()):
         return ""
     try:
-        old = json.loads((folder / record).read_text(encoding="utf-8"))
+        old = json.loads((folder / kind.record).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return "other files"
     if not isinstance(old, dict):
         return "other files"
     for key, now in facts.items():
         if old.get(key) != now:
-            return f"another evaluation ({_unlike(key, old.get(key), now)})"
+            return f"{kind.another} ({_unlike(key, old.get(key), now)})"
     return ""
 
 
@@ -109,7 +131,12 @@ def _unlike(key: str, old: Any, now: Any) -> str:
                 return f"{key}.{name} is {old.get(name)} there, {now.get(name)} here"
     if key.endswith("sha256"):
         return f"of another {key.removesuffix('_sha256')}"
-    return f"{key} is {old} there, {now} here"
+    return f"{key} is {_told(old)} there, {_told(now)} here"
+
+
+def _told(value: Any) -> str:
+    """A fact as a sentence tells it: what holds a space stands between quotation marks."""
+    return f'"{value}"' if isinstance(value, str) and " " in value else str(value)
 
 
 def make(folder: Path) -> None:
