@@ -18,6 +18,7 @@ from minitrans.evaluation.metrics import METRICS, RESAMPLES, TITLES, Score, bleu
 from minitrans.evaluation.references import references, starts_with_mark
 
 LEGACY = "lower-cased, tokenised BLEU; not comparable with cased 13a"
+AS_IT_STANDS = "BLEU of the words as they stand, with no tokenizer; not comparable with 13a"
 MARKED = (
     "the reference file begins with a byte order mark, which counts as a letter of its first word, "
     "as the sacrebleu command counts it; take it out"
@@ -58,6 +59,8 @@ class ScoreCard:
         Nesting depth -> exact match, where the corpus knows depths.
     cut
         Translations that the length limit ended.
+    near_ties
+        Translations that rounding can turn (:attr:`minitrans.decoding.translation.Translation.near_tie`).
     seconds
         Time of the search, encoding and decoding of text included.
     note
@@ -75,6 +78,7 @@ class ScoreCard:
     bleu_by_length: Mapping[str, LengthScore]
     exact_match_by_depth: Mapping[int, DepthScore]
     cut: int
+    near_ties: int
     seconds: float
     note: str
     search: SearchConfig
@@ -98,6 +102,7 @@ class ScoreCard:
             "bleu_by_length": {words: dataclasses.asdict(s) for words, s in self.bleu_by_length.items()},
             **({"exact_match_by_depth": by_depth} if by_depth else {}),
             "cut_by_length_limit": self.cut,
+            "near_ties": self.near_ties,
             "seconds": round(self.seconds, 3),
             "sentences_per_s": round(self.sentences_per_s, 2),
             "search": dataclasses.asdict(self.search),
@@ -198,7 +203,7 @@ def evaluate_split(
     corpus
         References are its target side, raw.
     bleu_tokenize
-        sacreBLEU's tokenizer; ``none`` is the legacy setting, and said so on the card.
+        sacreBLEU's tokenizer; of ``none``, the legacy setting, the card says what BLEU it gives.
     progress
         Called with the number of lines just translated.
 
@@ -220,7 +225,8 @@ def evaluate_split(
     translations = translator.translate(sources, name=f"the source of {corpus.origin}", progress=progress)
     seconds = time.perf_counter() - begin
     hypotheses = tuple(translation.text for translation in translations)
-    notes = [LEGACY] * (bleu_tokenize == "none") + [MARKED] * starts_with_mark(corpus)
+    notes = _untokenized(hypotheses, expected) if bleu_tokenize == "none" else []
+    notes += [MARKED] * starts_with_mark(corpus)
     return ScoreCard(
         split=corpus.name,
         sentences=len(sources),
@@ -229,6 +235,7 @@ def evaluate_split(
         bleu_by_length=_by_length(sources, hypotheses, expected, bleu_tokenize),
         exact_match_by_depth=_by_depth(corpus.depths, exact_matches(hypotheses, expected)),
         cut=sum(not translation.finished for translation in translations),
+        near_ties=sum(translation.near_tie for translation in translations),
         seconds=seconds,
         note="; ".join(notes),
         search=translator.search,
@@ -238,6 +245,25 @@ def evaluate_split(
         references=expected,
         hypotheses=hypotheses,
     )
+
+
+def _untokenized(hypotheses: Sequence[str], references: Sequence[str]) -> list[str]:
+    """What a reader of a BLEU without tokenizer must know."""
+    if _num_cased(references):
+        return [AS_IT_STANDS]
+    cased = _num_cased(hypotheses)
+    if not cased:
+        return [LEGACY]
+    return [
+        LEGACY,
+        f"{cased:,} of {len(hypotheses):,} translations have capital letters, which match nothing here: "
+        "the model was trained on other text, and its BLEU is not that of published tables",
+    ]
+
+
+def _num_cased(lines: Sequence[str]) -> int:
+    """Lines with a capital letter."""
+    return sum(line != line.lower() for line in lines)
 
 
 def all_scores(hypotheses: Sequence[str], references: Sequence[str], bleu_tokenize: str) -> dict[str, Score]:

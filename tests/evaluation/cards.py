@@ -24,6 +24,7 @@ def evaluated(
         bleu_by_length={},
         exact_match_by_depth={},
         cut=0,
+        near_ties=0,
         seconds=2.0,
         note="",
         search=SearchConfig(beam_size=4),

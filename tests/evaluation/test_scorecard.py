@@ -19,7 +19,15 @@ from minitrans.data.tokenizer import Tokenizers, train_tokenizer
 from minitrans.decoding.translator import Translation, Translator
 from minitrans.evaluation.loss import corpus_loss
 from minitrans.evaluation.metrics import bleu
-from minitrans.evaluation.scorecard import LEGACY, MARKED, DepthScore, LengthScore, ScoreCard, evaluate_split
+from minitrans.evaluation.scorecard import (
+    AS_IT_STANDS,
+    LEGACY,
+    MARKED,
+    DepthScore,
+    LengthScore,
+    ScoreCard,
+    evaluate_split,
+)
 
 SRC = ["abcab", "a", "", "cc"]
 
@@ -102,9 +110,33 @@ class Parrot:
         return [Translation(text, (), 0.0, True) for text in self.says]
 
 
-def card_of(folder: Path, translator: Translator, says: list[str], expected: list[str]) -> ScoreCard:
+def card_of(
+    folder: Path, translator: Translator, says: list[str], expected: list[str], tokenize: str = "13a"
+) -> ScoreCard:
     parrot = cast(Translator, Parrot(translator, says))
-    return evaluate_split(parrot, corpus_of(folder, expected), "13a")
+    return evaluate_split(parrot, corpus_of(folder, expected), tokenize)
+
+
+def test_a_bleu_without_tokenizer_is_called_what_it_is(tmp_path: Path, translator: Translator) -> None:
+    """Legacy is what published tables show: references and translations without capital letters."""
+    lower, cased = ["ein hund .", "ß", "", "éa 两"], ["Ein Hund .", "ß", "", "Éa 两"]
+    notes = [card_of(tmp_path, translator, *texts, "none").note for texts in ((lower, lower), (lower, cased))]
+    assert notes == [LEGACY, AS_IT_STANDS]
+    unlike = card_of(tmp_path, translator, cased, lower, "none")
+    assert unlike.note.startswith(f"{LEGACY}; 2 of 4 translations have capital letters, which match nothing")
+    assert card_of(tmp_path, translator, cased, lower).note == ""  # 13a says so in its signature
+
+
+def test_what_rounding_can_turn_is_counted(tmp_path: Path, translator: Translator) -> None:
+    parrot = Parrot(translator, [])
+    ties = [Translation("a", (), 0.0, finished, near_tie=near) for finished, near in STATES]
+    parrot.translate = lambda lines, **_: ties  # type: ignore[method-assign]
+    card = evaluate_split(cast(Translator, parrot), corpus_of(tmp_path, ["a"] * 4), "13a")
+    content = card.as_dict()
+    assert (content["cut_by_length_limit"], content["near_ties"]) == (3, 2)
+
+
+STATES = [(False, True), (True, True), (False, False), (False, False)]
 
 
 def test_bleu_by_the_length_of_the_source(tmp_path: Path, translator: Translator) -> None:
