@@ -29,7 +29,7 @@ from minitrans.errors import UserError
 from minitrans.progress import progress_bar
 
 if TYPE_CHECKING:
-    from minitrans.checkpoint import Loaded
+    from minitrans.checkpoint import Checkpoint, Loaded
     from minitrans.console import Console
     from minitrans.data.corpus import Corpus, Source
     from minitrans.decoding.translator import Translator
@@ -99,6 +99,8 @@ def evaluate(composed: Composed[EvaluateConfig]) -> None:
             f"baseline={config.baseline} must be one checkpoint, and another one than checkpoint="
         )
     everything = compared + baseline
+    if baseline:
+        refuse_unlike(everything, config, typed)
     results = [
         score(prepare(system, name, config, typed, config.split), config, len(everything) > 1)
         for system, name in zip(everything, names(everything), strict=True)
@@ -151,7 +153,20 @@ def prepare(
     return Subject(name, system, loaded, translator, source, corpus, facts)
 
 
-def data_source(loaded: "Loaded", data: Mapping[str, Any], typed: Mapping[str, Any]) -> "Source":
+def refuse_unlike(given: Sequence[System], config: EvaluateConfig, typed: Mapping[str, Any]) -> None:
+    """Refuse before any work what could not be compared after it. The baseline is the last one."""
+    from minitrans.checkpoint import read
+    from minitrans.evaluation.comparison import Ground, require_same_ground
+
+    grounds = []
+    for system, name in zip(given, names(given), strict=True):
+        source = data_source(read(system.files[0]), config.data, typed)
+        grounds.append(Ground.of_corpus(name, source.load(config.split), source.bleu_tokenize))
+    for ground in grounds[:-1]:
+        require_same_ground(ground, grounds[-1])
+
+
+def data_source(loaded: "Loaded | Checkpoint", data: Mapping[str, Any], typed: Mapping[str, Any]) -> "Source":
     """The checkpoint's data set, but for what was typed."""
     from minitrans.data.corpus import SOURCES
 
@@ -290,9 +305,12 @@ def sanity(result: Result) -> "list[SanityRow]":
 def show(result: Result) -> None:
     """Where a result lies, and what it was made with."""
     card = result.evaluated.card
+    print(f"checkpoint:  {result.system.origin}")
     if card.cut:
         print(f"{card.cut:,} of {card.sentences:,} translations were ended by the length limit {LIMITS}")
-    print(f"checkpoint:  {result.system.origin}")
+    if card.near_ties:
+        told = f"{card.near_ties:,} of {card.sentences:,} translations"
+        print(f"{told} rest on a near-tie: rounding can turn them")
     print(f"search:      {card.settings()}")
     for origin, digest in card.data.items():
         print(f"data:        {origin} (SHA-256 {digest[:16]}…)")

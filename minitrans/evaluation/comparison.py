@@ -22,8 +22,10 @@ from sacrebleu.metrics import TER
 from sacrebleu.metrics.base import Metric as SacreMetric
 from sacrebleu.significance import PairedTest
 
+from minitrans.data.corpus import Corpus
 from minitrans.errors import UserError
 from minitrans.evaluation.metrics import TITLES, bleu_metric, chrf_metric
+from minitrans.evaluation.references import references
 from minitrans.evaluation.summary import Evaluated
 
 BOOTSTRAP, RANDOMISATION = 1000, 10000
@@ -131,7 +133,7 @@ def compare(systems: Sequence[Evaluated], baseline: Evaluated) -> list[Compariso
         A system was scored on other sentences or references than the baseline, or with another tokenizer.
     """
     for system in systems:
-        require_same_text(system, baseline)
+        require_same_ground(Ground.of(system), Ground.of(baseline))
     bootstrap, randomisation = (_paired_test(systems, baseline, kind) for kind in ("bs", "ar"))
     comparisons = []
     for place, system in enumerate(systems):
@@ -154,19 +156,54 @@ def compare(systems: Sequence[Evaluated], baseline: Evaluated) -> list[Compariso
     return comparisons
 
 
-def require_same_text(system: Evaluated, baseline: Evaluated) -> None:
-    """Refuse to compare what was not scored alike."""
-    first, second = system.card, baseline.card
-    if first.references != second.references or first.sources != second.sources:
+@dataclass(frozen=True)
+class Ground:
+    """What a system is scored on.
+
+    Attributes
+    ----------
+    name
+        The system's.
+    data
+        File (or other origin) -> SHA-256.
+    """
+
+    name: str
+    data: Mapping[str, str]
+    sources: Sequence[str]
+    references: Sequence[str]
+    bleu_tokenize: str
+
+    @classmethod
+    def of(cls, system: Evaluated) -> "Ground":
+        """Of a system that was scored."""
+        card = system.card
+        return cls(system.name, card.data, card.sources, card.references, card.bleu_tokenize)
+
+    @classmethod
+    def of_corpus(cls, name: str, corpus: Corpus, bleu_tokenize: str) -> "Ground":
+        """Of a system that is to be scored."""
+        return cls(name, corpus.hashes, tuple(corpus.src), references(corpus), bleu_tokenize)
+
+
+def require_same_ground(system: Ground, baseline: Ground) -> None:
+    """Refuse to compare what is not scored alike.
+
+    Raises
+    ------
+    UserError
+        Other sentences, other references, or another tokenizer.
+    """
+    if system.references != baseline.references or system.sources != baseline.sources:
         raise UserError(
-            f"{system.name} and {baseline.name} are scored on different text ({' and '.join(first.data)}; "
-            f"{' and '.join(second.data)}), so their scores cannot be compared; "
+            f"{system.name} and {baseline.name} are scored on different text ({' and '.join(system.data)}; "
+            f"{' and '.join(baseline.data)}), so their scores cannot be compared; "
             "name the data set for both: data=..."
         )
-    if first.bleu_tokenize != second.bleu_tokenize:
+    if system.bleu_tokenize != baseline.bleu_tokenize:
         raise UserError(
-            f"the BLEU of {system.name} is of data.bleu_tokenize={first.bleu_tokenize}, that of "
-            f"{baseline.name} of {second.bleu_tokenize}; give data.bleu_tokenize for both"
+            f"the BLEU of {system.name} is of data.bleu_tokenize={system.bleu_tokenize}, that of "
+            f"{baseline.name} of {baseline.bleu_tokenize}; give data.bleu_tokenize for both"
         )
 
 

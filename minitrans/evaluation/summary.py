@@ -71,11 +71,17 @@ _FRAME = "source: copied as it stands; nearest: the target of the nearest traini
 
 
 def _caption(rows: Sequence[Evaluated], frame: str) -> Text:
-    """Notes of the cards and BLEU's signatures, each once, and what forbids comparing the rows."""
+    """Notes of the cards and the signatures, each once, and what forbids comparing the rows."""
     notes = list(dict.fromkeys(row.card.note for row in rows if row.card.note))
     if len({tuple(row.card.data.values()) for row in rows}) > 1:
         notes.append("the rows are scored on different data: do not compare them")
     if len({row.card.bleu_tokenize for row in rows}) > 1:
         notes.append("the rows are scored with different tokenizers: do not compare their BLEU")
-    notes += dict.fromkeys(f"BLEU: {row.card.scores['bleu'].signature}" for row in rows)
+    signatures = {
+        f"{title}: {row.card.scores[name].signature}": None
+        for name, title in _COLUMNS.items()
+        for row in rows
+        if name in row.card.scores and row.card.scores[name].signature
+    }
+    notes += signatures
     return Text("\n".join([*notes, frame] if frame else notes))

@@ -17,7 +17,7 @@ from minitrans.checkpoint import load
 from minitrans.cli.evaluate import main
 from minitrans.config import Experiment, ModelConfig, SearchConfig, TokenizerConfig
 from minitrans.data.tokenizer import Tokenizers, train_tokenizer
-from minitrans.decoding.translator import Translator
+from minitrans.decoding.translator import Translation, Translator
 from tests.untrained import save_untrained
 
 SRC = ["abcab", "", "c a", "ba", "cccc bbb aaa"]
@@ -157,6 +157,10 @@ def test_a_mistake_ends_in_one_sentence_and_leaves_nothing(
     assert os.listdir(run_folder) == ["checkpoints"]
 
 
+def never(*arguments: Any, **settings: Any) -> None:
+    raise AssertionError("it translates")
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -172,9 +176,6 @@ def test_what_would_fail_after_translating_is_refused_before(
     words: list[str],
     sentence: str,
 ) -> None:
-    def never(*arguments: Any, **settings: Any) -> None:
-        raise AssertionError("it translates")
-
     monkeypatch.setattr("minitrans.evaluation.comet.installed", lambda: False)
     monkeypatch.setattr(Translator, "translate", never)
     assert call(*words) == 2
@@ -273,6 +274,18 @@ def test_a_baseline_adds_tests_and_a_page(
     assert "<h1>a run/best" in (folder / "comparison.html").read_text(encoding="utf-8")
 
 
+def test_what_rounding_can_turn_and_what_was_cut_is_told(
+    call: Callable[..., int], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = [(True, True), (True, True), (False, True), (True, False), (False, False)]
+    found = [Translation("a", (), 0.0, finished, near_tie=near) for finished, near in states]
+    monkeypatch.setattr(Translator, "translate", lambda *arguments, **settings: found)
+    assert call() == 0
+    printed = capfd.readouterr().out
+    assert "3 of 5 translations rest on a near-tie: rounding can turn them\n" in printed
+    assert "2 of 5 translations were ended by the length limit (search.max_length" in printed
+
+
 def with_steps(run: Path, tmp_path: Path) -> Path:
     """Give a run three checkpoints of unlike weights, the newest first in no order but their names'."""
     for update in (3, 1, 2):
@@ -345,7 +358,11 @@ def test_what_cannot_be_combined_is_refused(
 
 
 def test_what_cannot_be_compared_is_refused(
-    call: Callable[..., int], run_folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    call: Callable[..., int],
+    run_folder: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert call(f"baseline={run_folder}") == 2
     assert "must be one checkpoint, and another one than checkpoint=" in capfd.readouterr().err
@@ -358,8 +375,12 @@ def test_what_cannot_be_compared_is_refused(
         write_lines(tmp_path / "elsewhere" / f"{split}.x", SRC)
         write_lines(tmp_path / "elsewhere" / f"{split}.y", [*TGT[1:], "new"])
     other = make_run(tmp_path / "elsewhere", "other", seed=2)
+    monkeypatch.setattr(Translator, "translate", never)  # it is refused before any work
     assert call(f"baseline={other}") == 2
-    assert "are scored on different text" in capfd.readouterr().err
+    printed = capfd.readouterr()
+    assert "a run/best and other/best are scored on different text" in printed.err
+    assert printed.out == ""
+    assert os.listdir(run_folder) == ["checkpoints"]
 
 
 def test_sanity_rows_are_shown_when_asked_for(
