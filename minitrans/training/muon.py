@@ -10,14 +10,92 @@ one (five Newton-Schulz products instead of a decomposition), so that a rare dir
 as far as a common one. The factor gives the step the size that Adam's has, hence one rate serves both.
 
 Sources: Jordan et al. 2024, *Muon: An optimizer for hidden layers in neural networks*; the factor: Liu et al.
-2025, *Muon is scalable for LLM training*, section 2.2. The arithmetic is :class:`torch.optim.Muon`'s.
+2025, *Muon is scalable for LLM training*, section 2.2. The arithmetic is :class:`torch.optim.Muon`'s, with
+``adjust_lr_fn="match_rms_adamw"``.
+
+Letters: n matrices of one shape, m rows, k columns.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+
+
+class BatchedMuon(torch.optim.Muon):
+    """The fast twin of :class:`torch.optim.Muon`: matrices of one shape are made orthogonal together.
+
+    A stack has many small matrices of few shapes; a product of many at once costs less than many products.
+    (One core, the 64 matrices of 128 x 128 of model=tiny: 34 ms one by one, 12 together.)
+    """
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Step every matrix that has a gradient."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            alike: dict[torch.Size, list[Tensor]] = {}
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    alike.setdefault(weight.shape, []).append(weight)
+            for weights in alike.values():
+                self._step(group, weights)
+        return loss
+
+    def _step(self, group: Mapping[str, Any], weights: list[Tensor]) -> None:
+        """Step n matrices (m, k) of one shape."""
+        momentum, lr = group["momentum"], group["lr"]
+        gradients = [weight.grad for weight in weights if weight.grad is not None]
+        means = [self._mean(weight) for weight in weights]
+        torch._foreach_lerp_(means, gradients, 1 - momentum)
+        directions = torch._foreach_lerp(gradients, means, momentum)
+        together = torch.stack([direction.bfloat16() for direction in directions])  # (n, m, k)
+        steps = orthogonal(together, group["ns_coefficients"], group["ns_steps"], group["eps"])
+        torch._foreach_mul_(weights, 1 - lr * group["weight_decay"])
+        size = 0.2 * math.sqrt(max(weights[0].shape))
+        torch._foreach_add_(weights, list(steps.unbind()), alpha=-lr * size)
+
+    def _mean(self, weight: Tensor) -> Tensor:
+        """The running mean of a weight's gradients."""
+        state = self.state[weight]
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = torch.zeros_like(weight)
+        return cast(Tensor, state["momentum_buffer"])
+
+
+def orthogonal(x: Tensor, coefficients: tuple[float, float, float], steps: int, eps: float) -> Tensor:
+    r"""Each matrix with singular values of about one.
+
+    :math:`X \leftarrow aX + (b A + c A^2) X, \; A = X X^\top`, from X over its norm (Jordan et al. 2024).
+
+    Parameters
+    ----------
+    x
+        (n, m, k).
+    coefficients
+        a, b, c.
+    steps
+        How often.
+    eps
+        The least norm that is divided by.
+
+    Returns
+    -------
+    (n, m, k).
+    """
+    a, b, c = coefficients
+    tall = x.size(-2) > x.size(-1)
+    x = x.mT if tall else x
+    x = x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=eps)
+    for _ in range(steps):
+        gram = x @ x.mT  # (n, m, k) -> (n, m, m)
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.mT if tall else x
 
 
 class Together(torch.optim.Optimizer):

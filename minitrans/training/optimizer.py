@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import nn
 
-from minitrans.training.muon import Together, hidden_matrices
+from minitrans.model.encoder_decoder import EncoderDecoder
+from minitrans.training.muon import BatchedMuon, Together, hidden_matrices
 
 
 class AdamW:
@@ -51,7 +52,11 @@ class AdamW:
             {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
         ]
         return torch.optim.AdamW(
-            [group for group in groups if group["params"]], lr=self.lr, betas=self.betas, eps=self.eps
+            [group for group in groups if group["params"]],
+            lr=self.lr,
+            betas=self.betas,
+            eps=self.eps,
+            fused=_fused(parameters),
         )
 
 
@@ -87,7 +92,8 @@ class Muon:
         rest = self._adamw.over([p for p in model.parameters() if id(p) not in chosen])
         if not hidden:
             return rest
-        muon = torch.optim.Muon(
+        plain = isinstance(model, EncoderDecoder) and not model.fast
+        muon = (torch.optim.Muon if plain else BatchedMuon)(
             hidden,
             lr=self.lr,
             weight_decay=self._adamw.weight_decay,
@@ -106,7 +112,10 @@ class Adam:
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
         """The optimizer over the parameters of ``model``."""
-        return torch.optim.Adam(model.parameters(), lr=self.lr, betas=self.betas, eps=self.eps)
+        parameters = list(model.parameters())
+        return torch.optim.Adam(
+            parameters, lr=self.lr, betas=self.betas, eps=self.eps, fused=_fused(parameters)
+        )
 
 
 class SGD:
@@ -122,6 +131,11 @@ class SGD:
 
 
 OPTIMIZERS: Mapping[str, type] = {"adamw": AdamW, "muon": Muon, "adam": Adam, "sgd": SGD}
+
+
+def _fused(parameters: Iterable[nn.Parameter]) -> bool | None:
+    """One kernel for all of a step on a GPU; elsewhere torch's own choice, where it gained nothing."""
+    return True if all(parameter.is_cuda for parameter in parameters) else None
 
 
 def _check_rates(lr: float, shares: Iterable[float], eps: float = 1.0) -> None:
