@@ -352,7 +352,7 @@ def sweep(config: EvaluateConfig, typed: Mapping[str, Any], given: Sequence[Syst
         raise UserError("sweep=search takes one checkpoint and no baseline; call it once for each")
     split = config.split if "split" in typed else "valid"  # settings are not chosen on the test split
     (system,) = given
-    subject = prepare(system, names(given)[0], config, typed, split)
+    subject = penalised(prepare(system, names(given)[0], config, typed, split), typed)
     beams, alphas = config.sweep_beam_sizes, config.sweep_alphas
     facts = {**subject.facts, "beam_sizes": sorted(set(beams)), "alphas": sorted(set(alphas))}
     name = f"sweep-{split}-{system.kind}"
@@ -370,6 +370,25 @@ def sweep(config: EvaluateConfig, typed: Mapping[str, Any], given: Sequence[Syst
     print(f"settings:    {file} (type {shlex.quote(f'search_file={file}')} to evaluate)")
     print(f"heat map:    {folder / 'sweep.png'}")
     print(f"scores:      {folder / 'sweep.json'}")
+
+
+def penalised(subject: Subject, typed: Mapping[str, Any]) -> Subject:
+    """The subject, with the usual length penalty where its checkpoint has none and none was typed.
+
+    A run that is validated by greedy search has no penalty, which leaves a sweep nothing to try.
+    """
+    from minitrans.decoding.translator import Translator
+
+    own = subject.translator
+    if own.search.length_penalty != "none" or "search" in typed or "search.length_penalty" in typed:
+        return subject
+    usual = SearchConfig().length_penalty
+    told = f"the checkpoint's search has no length penalty: swept with search.length_penalty={usual}"
+    print(told, file=sys.stderr)
+    search = dataclasses.replace(own.search, length_penalty=usual)
+    translator = Translator(own.model, own.tokenizers, search, own.batch_tokens)
+    facts = {**subject.facts, "search": dataclasses.asdict(search)}
+    return dataclasses.replace(subject, translator=translator, facts=facts)
 
 
 def write_sweep(folder: Path, found: "SearchSweep", facts: Mapping[str, Any]) -> None:

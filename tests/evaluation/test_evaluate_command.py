@@ -1,5 +1,6 @@
 """``evaluate`` from the command line: its files, and the sacrebleu command on them."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -10,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from sacrebleu.tokenizers import tokenizer_ja_mecab
 
 import minitrans
-from minitrans.checkpoint import load
+from minitrans.checkpoint import load, read, save
 from minitrans.cli.evaluate import main
 from minitrans.config import Experiment, ModelConfig, SearchConfig, TokenizerConfig
 from minitrans.data.tokenizer import Tokenizers, train_tokenizer
@@ -422,6 +424,24 @@ def test_a_sweep_writes_what_evaluate_takes(
     assert "beam_sizes is [1, 3] there, [2] here" in capfd.readouterr().err
 
 
+def test_a_sweep_of_a_checkpoint_without_a_penalty_takes_the_usual_one(
+    call: Callable[..., int], run_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    stored = read(run_folder)
+    greedy = SearchConfig(beam_size=1, length_penalty="none", max_length=5)
+    save(dataclasses.replace(stored, experiment=dataclasses.replace(stored.experiment, search=greedy)))
+    assert call("sweep=search", "sweep_beam_sizes=[2]", "sweep_alphas=[0.5]") == 0
+    said = "the checkpoint's search has no length penalty: swept with search.length_penalty=gnmt\n"
+    assert capfd.readouterr().err == said
+    folder = run_folder / "evaluation" / "sweep-valid-best"
+    best = yaml.safe_load((folder / "search.yaml").read_text(encoding="utf-8"))
+    assert (best["beam_size"], best["length_penalty"], best["alpha"]) == (2, "gnmt", 0.5)
+    assert best["max_length"] == 5
+    bleu = json.loads((folder / "sweep.json").read_text(encoding="utf-8"))["best"]["bleu"]
+    assert call(f"search_file={folder}/search.yaml", "split=valid", "output_dir=best") == 0
+    assert scores_in(Path("best"))["scores"]["bleu"]["value"] == pytest.approx(bleu)
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -429,6 +449,7 @@ def test_a_sweep_writes_what_evaluate_takes(
         (["search_file=test.y"], "test.y"),
         (["search_file=ok.yaml", "search=greedy"], "search=greedy and search_file="),
         (["search_file=wrong.yaml"], 'unknown key "search.beams" = 5; did you mean "beam_size"?'),
+        (["sweep=search", "search.length_penalty=none"], "type search.length_penalty=gnmt beside it"),
         (["sweep=search", "search=greedy"], "type search.length_penalty=gnmt beside it"),
         (["sweep=search", "sweep_beam_sizes=[3,0]"], "sweep_beam_sizes[1] is 0, but must be at least 1"),
         (["sweep=search", "sweep_alphas=[-1]"], "sweep_alphas[0] is -1.0, but must be at least 0"),
