@@ -337,5 +337,11 @@ def signed(value: float) -> str:
 
 
 def p_value(p: float | None, equals: str = "") -> str:
-    """Three digits, or that it is below the smallest of them; ``equals`` stands before the digits."""
-    return "" if p is None else "< 0.001" if p < 0.001 else f"{equals}{p:.3f}"
+    """Three digits, or that it is below the smallest of them; ``equals`` stands before the digits.
+
+    What is below the threshold of a finding never rounds up to it.
+    """
+    if p is None:
+        return ""
+    digits = 4 if p < ALPHA and round(p, 3) == ALPHA else 3
+    return "< 0.001" if p < 0.001 else f"{equals}{p:.{digits}f}"

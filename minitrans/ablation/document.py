@@ -1,11 +1,13 @@
 """A report as blocks of text, tables and pictures, and the two forms that it is written in: HTML, Markdown.
 
-The HTML needs nothing else, no network and no script, follows the reader's light or dark setting, and on a
-phone shows each row of a table as a list.
+The HTML needs nothing else, no network and no script, and follows the reader's light or dark setting. A table
+wider than the page scrolls in a box of its own. On a phone one of short cells does so, beside its first
+column, and each row of any other one becomes a list.
 """
 
 import base64
 import html
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -55,6 +57,35 @@ class Commands:
     lines: Sequence[tuple[str, str]]
 
 
+SHORT, BREAKING = 12, 24
+"""Letters: a table of cells up to the first stays one on a phone; a number beyond the second may break."""
+_NUMBER = re.compile(r"[-+−±<–]?\s?\d|–$")
+
+
+@dataclass(frozen=True)
+class Column:
+    """What the cells of one column of a table are like."""
+
+    numbers: bool
+    longest: int  # letters
+
+    @classmethod
+    def of(cls, cells: Sequence[str]) -> "Column":
+        """By all of them; empty ones do not count."""
+        shown = [cell for cell in cells if cell]
+        return cls(all(_NUMBER.match(cell) for cell in shown), max(map(len, shown), default=0))
+
+    @property
+    def style(self) -> str:
+        """Its class on the page."""
+        return "text" if not self.numbers else "long" if self.longest > BREAKING else "number"
+
+
+def columns(rows: Sequence[tuple[str, ...]]) -> list[Column]:
+    """All columns but the first."""
+    return [Column.of(cells) for cells in list(zip(*rows, strict=True))[1:]]
+
+
 Block = Text | Note | Alarm | Table | Figure | Commands
 
 
@@ -91,8 +122,8 @@ def as_html(document: Document) -> str:
             f"<title>{html.escape(document.title)}</title>",
             f"<style>{_STYLE}</style></head><body><main>",
             f"<h1>{html.escape(document.title)}</h1>",
-            f"<p>{html.escape(document.about)}</p>" if document.about else "",
-            f'<p class="answer">{html.escape(document.answer)}</p>',
+            f"<p>{_escaped(document.about)}</p>" if document.about else "",
+            f'<p class="answer">{_escaped(document.answer)}</p>',
             *(_html_section(section) for section in document.sections),
             "</main></body></html>",
             "",
@@ -108,11 +139,11 @@ def _html_section(section: Section) -> str:
 def _html_block(block: Block) -> str:
     match block:
         case Text(text):
-            return f"<p>{html.escape(text)}</p>"
+            return f"<p>{_escaped(text)}</p>"
         case Note(text):
-            return f'<p class="note">{html.escape(text)}</p>'
+            return f'<p class="note">{_escaped(text)}</p>'
         case Alarm(text):
-            return f'<p class="alarm">{html.escape(text)}</p>'
+            return f'<p class="alarm">{_escaped(text)}</p>'
         case Table(heads, rows):
             return _html_table(heads, rows)
         case Figure(light, dark, text):
@@ -128,19 +159,37 @@ def _html_block(block: Block) -> str:
             return f"<dl>{items}</dl>"
 
 
-def _html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in heads)
-    body = "".join(f"<tr>{_html_row(heads, row)}</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+def _html_table(heads: Sequence[str], rows: Sequence[tuple[str, ...]]) -> str:
+    kinds = columns(rows)
+    style = "short" if all(kind.longest <= SHORT for kind in kinds) else "list"
+    first, *others = (_escaped(name) for name in heads)
+    head = f'<th scope="col">{first}</th>' + "".join(
+        f'<th scope="col" class="{kind.style}">{name}</th>' for name, kind in zip(others, kinds, strict=True)
+    )
+    body = "".join(f"<tr>{_html_row(heads, row, kinds)}</tr>" for row in rows)
+    table = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+    return f'<div class="wide" tabindex="0"><table class="{style}">{table}</table></div>'
 
 
-def _html_row(heads: Sequence[str], row: Sequence[str]) -> str:
+def _html_row(heads: Sequence[str], row: Sequence[str], kinds: Sequence[Column]) -> str:
     first, *others = row
     cells = [
-        f'<td data-head="{html.escape(head)}">{html.escape(text)}</td>' if text else '<td class="empty"></td>'
-        for head, text in zip(heads[1:], others, strict=True)
+        f'<td class="{kind.style}" data-head="{_escaped(head)}">{_escaped(text)}</td>'
+        if text
+        else '<td class="empty"></td>'
+        for head, text, kind in zip(heads[1:], others, kinds, strict=True)
     ]
-    return f'<th scope="row">{html.escape(first)}</th>{"".join(cells)}'
+    return f'<th scope="row">{_breakable(first)}</th>{"".join(cells)}'
+
+
+def _escaped(text: str) -> str:
+    """Text as HTML shows it; no line ends between a number and its percent sign."""
+    return html.escape(text).replace(" %", "\N{NO-BREAK SPACE}%")
+
+
+def _breakable(name: str) -> str:
+    """The name of a row: ``schedule.warmup_updates=0`` may go on in a new line where its words end."""
+    return re.sub(r"(?<=[.=_])(?=\w)", "<wbr>", _escaped(name))
 
 
 def _data_uri(png: bytes) -> str:
@@ -169,7 +218,8 @@ def _markdown_block(block: Block) -> str:
         case Alarm(text):
             return f"> **{_plain(text)}**"
         case Table(heads, rows):
-            lines = [heads, ["---"] + ["---:"] * (len(heads) - 1), *rows]
+            rules = ["---:" if column.numbers else "---" for column in columns(rows)]
+            lines = [heads, ["---", *rules], *rows]
             return "\n".join(f"| {' | '.join(_cell(text) for text in line)} |" for line in lines)
         case Commands(lines):
             return "\n".join(f"- {_plain(label)}: `{command}`" for label, command in lines)
@@ -203,10 +253,14 @@ p { margin: .6rem 0; max-width: 46rem; }
   border-radius: 4px; padding: .5rem 1rem; }
 .note, dt { color: var(--soft); font-size: .875rem; }
 img { display: block; width: 100%; max-width: 32rem; height: auto; }
-table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; margin: .5rem 0; }
-th, td { padding: .35rem .9rem .35rem 0; text-align: right; border-bottom: 1px solid var(--line);
+.wide { overflow-x: auto; margin: .5rem 0; }
+table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .35rem .9rem .35rem 0; text-align: left; border-bottom: 1px solid var(--line);
   vertical-align: top; overflow-wrap: normal; }
-th:first-child { text-align: left; overflow-wrap: anywhere; }
+th:first-child { min-width: 9rem; max-width: 24rem; overflow-wrap: anywhere; }
+td.text { min-width: 5rem; overflow-wrap: break-word; }
+.number, .long { text-align: right; }
+td.number, .short thead th { white-space: nowrap; }
 thead th { color: var(--soft); font-weight: 400; vertical-align: bottom; }
 tbody th { font-weight: 600; }
 dl { margin: .5rem 0; }
@@ -214,10 +268,12 @@ dd { margin: 0 0 .5rem; }
 code { font-size: .8rem; background: var(--card); border-radius: 3px; padding: .1rem .3rem;
   box-decoration-break: clone; -webkit-box-decoration-break: clone; }
 @media (max-width: 46rem) {
-  table, tbody { display: block; } thead { display: none; }
-  tr { display: block; border-bottom: 1px solid var(--line); padding: .5rem 0; }
-  tbody th { display: block; border: 0; padding: 0 0 .2rem; }
-  td { display: flex; justify-content: space-between; gap: 1rem; border: 0; padding: .1rem 0; }
-  td::before { content: attr(data-head); color: var(--soft); text-align: left; }
-  .empty { display: none; } }
+  .short th:first-child { position: sticky; left: 0; max-width: 10rem; background: var(--page); }
+  .list, .list tbody { display: block; } .list thead { display: none; }
+  .list tr { display: block; border-bottom: 1px solid var(--line); padding: .5rem 0; }
+  .list tbody th { display: block; max-width: none; border: 0; padding: 0 0 .2rem; }
+  .list td { display: flex; justify-content: space-between; gap: 1rem; border: 0; padding: .1rem 0;
+    text-align: right; white-space: normal; }
+  .list td::before { content: attr(data-head); color: var(--soft); text-align: left; white-space: nowrap; }
+  .list .empty { display: none; } }
 """

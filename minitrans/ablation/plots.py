@@ -24,6 +24,7 @@ WIDTH = 4.5  # inches: text of 10 points is still read on a phone
 DPI = 220
 FONT = 10
 LABEL = 44  # letters of a line of a label
+MARKS, LINE = 0.42, 0.17  # inches of a row of the forest: its intervals, and a line of the words above them
 DASHES = ("-", "--", ":", "-.")
 
 
@@ -85,7 +86,7 @@ def _png(figure: Figure) -> bytes:
 
 def _forest(theme: Theme, comparisons: Sequence[Comparison], metric: str) -> Figure:
     labels = [textwrap.wrap(f"{c.variant} − {c.against}", LABEL) for c in comparisons]
-    heights = [0.42 + 0.17 * len(lines) for lines in labels]  # inches
+    heights = [MARKS + LINE * len(lines) for lines in labels]
     figure = Figure(figsize=(WIDTH, sum(heights) + 1.0), dpi=DPI, layout="constrained")
     axes = figure.subplots()
     top = 0.0
@@ -100,14 +101,23 @@ def _forest(theme: Theme, comparisons: Sequence[Comparison], metric: str) -> Fig
     axes.set_yticks([])
     _style(axes, theme, f"difference in {UNITS.get(metric, metric)}")
     axes.spines["left"].set_visible(False)
-    axes.grid(axis="x", color=theme.grid, linewidth=0.8)
     left, right = axes.get_xlim()  # zero stays in sight, and ends of intervals off the edge
     axes.set_xlim(min(left, -0.05 * (right - left)), max(right, 0.05 * (right - left)))
+    _rules(axes, theme, heights)
     handles, names = axes.get_legend_handles_labels()
     unique = dict(zip(names, handles, strict=True))
     figure.legend(unique.values(), unique.keys(), loc="outside lower center", ncols=2, frameon=False,
                   labelcolor=theme.ink, fontsize=FONT - 1)  # fmt: skip
     return figure
+
+
+def _rules(axes: Axes, theme: Theme, heights: Sequence[float]) -> None:
+    """A line at each tick beside the intervals of every row, and none through the words above them."""
+    left, right = axes.get_xlim()
+    ticks = [tick for tick in axes.get_xticks() if left <= tick <= right]
+    axes.set_xticks(ticks)
+    for bottom in itertools.accumulate(heights):
+        axes.vlines(ticks, bottom - MARKS, bottom, color=theme.grid, linewidth=0.8, zorder=0)
 
 
 def _row(axes: Axes, theme: Theme, comparison: Comparison, y: float) -> None:

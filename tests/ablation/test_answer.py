@@ -290,3 +290,4 @@ def test_p_values() -> None:
         "0.046",
         "= 1.000",
     ]
+    assert [p_value(0.0497), p_value(0.0501)] == ["0.0497", "0.050"]  # the first is a finding

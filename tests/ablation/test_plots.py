@@ -53,6 +53,9 @@ def test_the_forest_shows_intervals_means_and_pairs() -> None:
     assert [text.get_text() for text in axes.texts] == ["new − base", "single − base"]
     low, high = axes.get_xlim()
     assert low < 0 < high
+    rules = [segment for lines in axes.collections for segment in lines.get_segments()]  # type: ignore[attr-defined]
+    spans = {(round(float(start[1]), 2), round(float(end[1]), 2)) for start, end in rules}
+    assert spans == {(0.17, 0.59), (0.76, 1.18)}  # below each label's line of words
 
 
 def pixels(png: bytes) -> np.ndarray:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from minitrans.ablation import fairness
-from minitrans.ablation.document import Document, Figure, Section, Table, Text, as_html, as_markdown
+from minitrans.ablation.document import Column, Document, Figure, Section, Table, Text, as_html, as_markdown
 from minitrans.ablation.fairness import cell_flops, costs
 from minitrans.ablation.report import write
 from minitrans.ablation.results import load
@@ -50,7 +50,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_page_needs_nothing_else(study: Path) -> None:
     page = (study / "report.html").read_text(encoding="utf8")
-    outline = Outline(page.replace("<source ", "<meta ").replace("<img ", "<meta "))
+    outline = Outline(page.replace("<source ", "<meta ").replace("<img ", "<meta ").replace("<wbr>", ""))
     assert "script" not in outline.tags and "link" not in outline.tags
     sources = re.findall(r'(?:src|srcset|href)="([^"]{0,40})', page)
     assert len(sources) == 4 and all(source.startswith("data:image/png;base64,") for source in sources)
@@ -250,12 +250,39 @@ def test_blocks_in_html_and_markdown() -> None:
         "T", "about", "answer", [Section("S", [Text("a_b"), table, Figure(b"1", b"2", 'say "x"')])]
     )
     text = as_html(page)
-    assert '<td data-head="a|b">1 &lt; 2</td>' in text and '<td class="empty"></td>' in text
+    assert '<td class="number" data-head="a|b">1 &lt; 2</td>' in text and '<td class="empty"></td>' in text
     assert 'alt="say &quot;x&quot;"' in text and 'srcset="data:image/png;base64,Mg=="' in text
     assert as_markdown(page) == (
         "# T\n\nabout\n\n**answer**\n\n## S\n\na\\_b\n\n"
         "| name | a\\|b |\n| --- | ---: |\n| x | 1 \\< 2 |\n| y |  |\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("cells", "style"),
+    [
+        (("−1.25", "+0.50", "", "< 0.001", "–"), "number"),
+        (("−10.34 to −2.75", "3 of 3", "77.67 ± 2.01"), "number"),
+        (("71.12, 74.84, 68.53, 70.01",), "long"),
+        (("0.5", "not counted"), "text"),
+        (("learned",), "text"),
+        (("",), "number"),
+    ],
+)
+def test_columns_of_numbers_stand_right_and_of_words_left(cells: tuple[str, ...], style: str) -> None:
+    assert Column.of(cells).style == style
+
+
+def test_tables_scroll_in_boxes_and_on_a_phone_those_of_long_cells_are_lists() -> None:
+    short = Table(("variant", "0-5", "6-10"), [("d_k=8", "40.7", "20 %")])
+    long = Table(("variant", "finding"), [("base", "not found in time")])
+    page = Document("T", "", "95 % sure", [Section("S", [short, long])])
+    text = as_html(page)
+    assert text.count('<div class="wide" tabindex="0"><table class="') == 2
+    assert '<table class="short">' in text and '<table class="list">' in text
+    assert '<th scope="row">d_<wbr>k=<wbr>8</th>' in text
+    assert "95\N{NO-BREAK SPACE}% sure" in text and "20\N{NO-BREAK SPACE}%</td>" in text
+    assert "| variant | finding |\n| --- | --- |" in as_markdown(page)
 
 
 def test_a_section_of_pictures_alone_is_left_out_of_markdown() -> None:
