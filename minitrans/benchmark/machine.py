@@ -1,15 +1,11 @@
-"""The machine that the figures are of: what it is, what it can do at best, how much memory is taken."""
+"""The machine that the figures are of: what it is, how much memory is taken."""
 
 import os
 import platform
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-
-_PRODUCT = 2048  # rows, columns and depth of the product that tells the peak
-_PRODUCT_GPU = 8192
 
 
 @dataclass(frozen=True)
@@ -87,22 +83,3 @@ def synchronize() -> None:
     """Wait for the GPU, where there is one, so that the clock can be read."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-
-
-def peak_flops(device: torch.device, dtype: torch.dtype, seconds: float = 1.0) -> float:
-    """Floating-point operations a second of the best of repeated products of two square matrices.
-
-    Of 2048³ multiplications on a processor and 8192³ on a GPU, with the threads that torch has now. This is
-    what utilisation is a share of.
-    """
-    size = _PRODUCT if device.type == "cpu" else _PRODUCT_GPU
-    left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
-    best, begun = float("inf"), time.perf_counter()
-    left @ right
-    while time.perf_counter() - begun < seconds or best == float("inf"):
-        synchronize()
-        start = time.perf_counter()
-        left @ right
-        synchronize()
-        best = min(best, time.perf_counter() - start)
-    return 2 * size**3 / best

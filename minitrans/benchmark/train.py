@@ -19,7 +19,7 @@ import torch
 from minitrans.analysis.flops import Cost, cost_of
 from minitrans.benchmark.contest import Contestant, Spread, contestants, in_turn
 from minitrans.benchmark.counts import Counts
-from minitrans.benchmark.machine import peak_flops, peak_gpu_memory_mb, peak_memory_mb, synchronize
+from minitrans.benchmark.machine import peak_gpu_memory_mb, peak_memory_mb, synchronize
 from minitrans.benchmark.parts import Clock, Timed, timed
 from minitrans.benchmark.peers.loop import rival_loop
 from minitrans.benchmark.peers.training import Rival, rivals
@@ -42,6 +42,7 @@ from minitrans.training.fit import fit
 from minitrans.training.module import TranslationModule
 from minitrans.training.prepare import Material, prepare
 from minitrans.training.schedule import Schedule
+from minitrans.training.utilisation import peak_flops
 
 OURS = "minitrans"
 SPLIT_UPDATES = 10
@@ -212,8 +213,8 @@ def measure_jobs(jobs: Mapping[str, Job], seconds: float, windows: int) -> list[
 
 def dtype_of(run: TrainConfig) -> str:
     """The type of a training's activations: ``fp32``, ``bf16`` or ``fp64``."""
-    word, _ = precision.choose(run.trainer.precision, run.trainer.accelerator)
-    return "bf16" if word == "bf16-mixed" else "fp64" if run.trainer.precision == "fp64" else "fp32"
+    number_type = precision.number_type(run.trainer.precision, run.trainer.accelerator)
+    return next(name for name, kind in TORCH_TYPES.items() if kind is number_type)
 
 
 def _rivals_jobs(own: Job) -> dict[str, Job]:
@@ -324,10 +325,9 @@ def _window(seconds: float, updates: Iterator[Counts]) -> Generator[None, None, 
     while True:
         yield
         counts += next(updates)
-        synchronize()
-        passed = time.perf_counter() - start
-        if passed >= seconds:
-            return passed, time.process_time() - cpu, counts
+        if time.perf_counter() - start >= seconds:
+            synchronize()  # here alone: a training does not wait for the GPU after each update either
+            return time.perf_counter() - start, time.process_time() - cpu, counts
 
 
 def _shares() -> Generator[None, None, dict[str, float]]:

@@ -30,8 +30,9 @@ from minitrans.run import RunFolder
 from minitrans.training.ema import MovingAverage
 from minitrans.training.interruption import Interruption
 from minitrans.training.log import MetricsFile, Row, log_row
-from minitrans.training.module import Totals, TranslationModule
+from minitrans.training.module import Totals, TranslationModule, widest
 from minitrans.training.sharding import gathered, like
+from minitrans.training.utilisation import Utilisation
 from minitrans.training.validation import Validation
 
 # Gets a validation's translations, for a logger that can show them: model, update, translations.
@@ -87,11 +88,36 @@ class FollowWeights(Callback):
 
 
 class LogMetrics(Callback):
-    """A row of ``metrics.csv`` and of the logger every ``every`` updates, means over those updates."""
+    """A row of ``metrics.csv`` and of the logger every ``every`` updates, means over those updates.
 
-    def __init__(self, file: MetricsFile | None, loggers: list[Logger], every: int, stopwatch: Stopwatch):
-        self.file, self.loggers, self.every, self.stopwatch = file, loggers, every, stopwatch
-        self.speed = 0.0
+    Throughput, padding share and utilisation (``target_tokens_per_s``, ``padding_fraction``, ``mfu``) are
+    those of the updates alone, without validating and saving.
+
+    Parameters
+    ----------
+    file
+        The table; None in all processes but the first.
+    loggers
+        The loggers besides.
+    every
+        Updates of a row.
+    stopwatch
+        Of the training.
+    utilisation
+        What throughput comes to.
+    """
+
+    def __init__(
+        self,
+        file: MetricsFile | None,
+        loggers: list[Logger],
+        every: int,
+        stopwatch: Stopwatch,
+        utilisation: Utilisation,
+    ):
+        self.file, self.loggers, self.every = file, loggers, every
+        self.stopwatch, self.utilisation = stopwatch, utilisation
+        self.speed, self.loss = 0.0, 0.0
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: Share, batch_idx: int
@@ -99,22 +125,29 @@ class LogMetrics(Callback):
         """Write the row where it is due."""
         module = _module(pl_module)
         if module.progress.update % self.every == 0 or batch.last:
-            self.write(_training_row(trainer, module, self.stopwatch))
+            module.catch_up()
+            self.write(_training_row(trainer, module, self.stopwatch, self.utilisation))
 
     def write(self, row: Row) -> None:
         """Write one row everywhere (the first process alone has a file)."""
-        self.speed = float(row.get("target_tokens_per_s") or self.speed)
+        if row["split"] == "train":
+            self.speed, self.loss = float(row["target_tokens_per_s"]), float(row["loss"])
         if self.file is not None:
             self.file.write(row)
             log_row(self.loggers, row)
 
 
-def _training_row(trainer: Trainer, module: TranslationModule, stopwatch: Stopwatch) -> Row:
+def _training_row(
+    trainer: Trainer, module: TranslationModule, stopwatch: Stopwatch, utilisation: Utilisation
+) -> Row:
     whole, training = stopwatch.lap()
+    with stopwatch.paused():  # the first time it is measured
+        peak = utilisation.peak(module.device) * trainer.world_size
     module.progress.seconds += whole
     totals, report = _summed(trainer, module.totals), module.report
     module.totals = Totals()
     nll = totals.nll / totals.target_tokens
+    flops = utilisation.flops(totals.real_positions - totals.target_tokens, totals.target_tokens)
     return {
         "update": report.update,
         "epoch": report.epoch,
@@ -126,6 +159,7 @@ def _training_row(trainer: Trainer, module: TranslationModule, stopwatch: Stopwa
         "grad_norm": report.grad_norm,
         "target_tokens_per_s": totals.target_tokens / training,
         "padding_fraction": 1 - totals.real_positions / totals.positions,
+        "mfu": flops / training / peak,
         "seconds": module.progress.seconds,
     }
 
@@ -136,8 +170,9 @@ def _summed(trainer: Trainer, totals: Totals) -> Totals:
         return totals
     values = [totals.smoothed, totals.nll, totals.target_tokens, totals.real_positions, totals.positions]
     device = trainer.strategy.root_device
-    kind = torch.float32 if device.type == "mps" else torch.float64
-    summed = trainer.strategy.reduce(torch.tensor(values, dtype=kind, device=device), reduce_op="sum")
+    summed = trainer.strategy.reduce(
+        torch.tensor(values, dtype=widest(device), device=device), reduce_op="sum"
+    )
     smoothed, nll, tokens, real, positions = summed.tolist()
     return Totals(smoothed, nll, int(tokens), int(real), int(positions), totals.updates)
 
@@ -185,6 +220,7 @@ class Validate(Callback):
         every = self.settings.validate_every
         due = batch.ends_epoch if every is None else batch.update % every == 0
         if due or batch.last:
+            _module(pl_module).catch_up()
             with self.stopwatch.paused():
                 self._validate(trainer, _module(pl_module), batch)
 
@@ -251,6 +287,7 @@ class Diagnose(Callback):
             self._measure(_module(pl_module))
 
     def _measure(self, module: TranslationModule) -> None:
+        module.catch_up()
         with self.stopwatch.paused(), module.whole() as model:
             if self.file is None:
                 return
@@ -333,6 +370,7 @@ class SaveCheckpoints(Callback):
         stopping = self.interruption.agreed(trainer)
         due = batch.update % self.experiment.training.save_every == 0
         if due or batch.last or stopping or trainer.should_stop or self.validate.improved:
+            _module(pl_module).catch_up()
             with self.stopwatch.paused():
                 self._save(trainer, _module(pl_module))
         if stopping:
@@ -392,10 +430,11 @@ class ProgressBar(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: Share, batch_idx: int
     ) -> None:
-        """Move the bar."""
+        """Move the bar. Where the sums are not read yet, the loss is that of the last row."""
         totals = _module(pl_module).totals
-        if totals.target_tokens:
-            self.loss = f"loss {totals.smoothed / totals.target_tokens:.3f}"
+        loss = totals.smoothed / totals.target_tokens if totals.target_tokens else self.metrics.loss
+        if loss:
+            self.loss = f"loss {loss:.3f}"
         speed = f"· {self.metrics.speed:,.0f} tokens/s" if self.metrics.speed else ""
         self.bar.update(self.task, completed=batch.update, loss=self.loss, speed=speed)
 

@@ -40,6 +40,7 @@ from minitrans.training.module import Totals, TranslationModule
 from minitrans.training.prepare import Material
 from minitrans.training.resume import experiment_of, settle
 from minitrans.training.sharding import like
+from minitrans.training.utilisation import Utilisation
 from minitrans.training.validation import Validation
 
 _SHOWN_TRANSLATIONS = 10
@@ -213,7 +214,10 @@ def _callbacks(
     processes = Processes(process.rank, process.world_size) if process else Processes()
     first_process = processes.rank == 0
     file = MetricsFile(folder.metrics, keep_until=module.progress.update) if first_process else None
-    metrics = LogMetrics(file, loggers, config.training.log_every, stopwatch)
+    machine = config.trainer
+    number_type = precision.number_type(machine.precision, machine.accelerator)
+    utilisation = Utilisation(material.model, number_type)
+    metrics = LogMetrics(file, loggers, config.training.log_every, stopwatch, utilisation)
     validation = Validation(material, config.search, config.training.validate_sentences, processes)
     show = _translations_shower(loggers, material)
     validate = Validate(validation, config.training, metrics, stopwatch, average, show)

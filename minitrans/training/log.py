@@ -26,6 +26,7 @@ COLUMNS = (
     "grad_norm",
     "target_tokens_per_s",
     "padding_fraction",
+    "mfu",
     "seconds",
 )
 Row = Mapping[str, float | int | str]

@@ -7,9 +7,15 @@ micro-batches:
 
 so that how the update is split changes nothing: each micro-batch m contributes its own sum, divided by the
 whole update's count, which the plan knows beforehand.
+
+To look at a number that a GPU computes is to wait until it has done all that it was given. So nothing is
+looked at during an update: losses and gradient norms stay where they are until
+:meth:`TranslationModule.catch_up` reads those of several updates at once, before a row of the log or anything
+else is written. On a processor, where nothing is to be waited for, that is before each step.
 """
 
 import contextlib
+import itertools
 import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -28,6 +34,7 @@ from minitrans.checkpoint import Progress
 from minitrans.config import TrainingConfig
 from minitrans.data.batching import Batch
 from minitrans.data.stream import Share
+from minitrans.data.tokenizer import PAD_ID
 from minitrans.errors import UserError
 from minitrans.model.encoder_decoder import EncoderDecoder
 from minitrans.training.optimizer import AdamW
@@ -47,15 +54,12 @@ class Totals:
     positions: int = 0
     updates: int = 0
 
-    def add(self, batch: Batch, smoothed: float, nll: float) -> None:
-        """Count one micro-batch; one of weight zero only fills a process's turn."""
-        if batch.weight == 0:
-            return
+    def add(self, smoothed: float, nll: float, src_tokens: float, tgt_tokens: float) -> None:
+        """Count the sums over the real tokens of one micro-batch, and their numbers."""
         self.smoothed += smoothed
         self.nll += nll
-        self.target_tokens += batch.num_target_tokens
-        self.real_positions += int((batch.src != 0).sum()) + batch.num_target_tokens
-        self.positions += batch.src.numel() + batch.tgt_out.numel()
+        self.target_tokens += int(tgt_tokens)
+        self.real_positions += int(src_tokens + tgt_tokens)
 
 
 @dataclass
@@ -67,6 +71,21 @@ class UpdateReport:
     lr: float = 0.0
     grad_norm: float = 0.0
     lines: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Unread:
+    """An update's numbers on the device that computes them."""
+
+    report: UpdateReport  # without the norm
+    lines: tuple[int, ...]  # of all micro-batches, those of weight zero too
+    norm: Tensor  # ()
+    sums: list[Tensor]  # (4,) each: what Totals.add takes, a micro-batch
+
+
+def widest(device: torch.device) -> torch.dtype:
+    """The widest number type that a device has: sums of many tokens are to be exact."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 class TranslationModule(LightningModule):
@@ -102,6 +121,7 @@ class TranslationModule(LightningModule):
         self.totals = Totals()
         self.report = UpdateReport()
         self._copy: WholeCopy | None = None
+        self._unread: list[Unread] = []
 
     def configure_model(self) -> None:
         """Shard the weights over the processes, where the strategy is one that leaves it to the model."""
@@ -134,11 +154,13 @@ class TranslationModule(LightningModule):
         for group in optimizer.param_groups:
             group["lr"] = rate
         optimizer.zero_grad()
-        self._backward(batch)
-        norm = self._clip()
-        self._refuse_divergence(norm, batch)
+        sums = self._backward(batch)
+        report = UpdateReport(batch.update, batch.epoch, rate, lines=_lines(batch, fillers=False))
+        self._unread.append(Unread(report, _lines(batch, fillers=True), self._clip(), sums))
+        if self.device.type == "cpu":
+            self.catch_up()
         optimizer.step()
-        self._record(batch, rate, norm)
+        self._record(batch, report)
 
     def losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Sums over the real target tokens of one micro-batch: the smoothed loss and the plain nll."""
@@ -147,7 +169,31 @@ class TranslationModule(LightningModule):
         states = self.model.decode(batch.tgt_in, memory, src_mask)
         return self.model.nll(states, batch.tgt_out, self.settings.label_smoothing)
 
-    def _backward(self, share: Share) -> None:
+    def catch_up(self) -> None:
+        """Read what the updates since the last time came to, so that totals and report tell it.
+
+        Anything that writes calls it first. All processes read the same norms, and so refuse together.
+
+        Raises
+        ------
+        UserError
+            Of the first update whose loss or gradient is not a finite number.
+        """
+        if not self._unread:
+            return
+        unread, self._unread = self._unread, []
+        wide = widest(self.device)
+        tensors = [n for update in unread for n in (update.norm.to(wide).reshape(1), *update.sums)]
+        numbers = iter(torch.cat(tensors).tolist())
+        for update in unread:
+            update.report.grad_norm = next(numbers)
+            for _ in update.sums:
+                self.totals.add(*itertools.islice(numbers, 4))
+            _refuse_divergence(update)
+
+    def _backward(self, share: Share) -> list[Tensor]:
+        """All micro-batches' backward passes; returns the sums of those that count."""
+        sums = []
         for i, micro_batch in enumerate(share.micro_batches):
             seed_micro_batch(self.seed, share.update, micro_batch.number)
             with self._collective(i == len(share.micro_batches) - 1):
@@ -155,7 +201,12 @@ class TranslationModule(LightningModule):
                 # the average over processes, times their number, is the sum that the equation has
                 scale = micro_batch.weight * self.trainer.world_size / share.target_tokens
                 self.manual_backward(smoothed * scale)
-            self.totals.add(micro_batch, smoothed.item(), nll.item())
+            if micro_batch.weight:  # one of weight zero only fills a process's turn
+                self.totals.positions += micro_batch.src.numel() + micro_batch.tgt_out.numel()
+                counts = [(ids != PAD_ID).sum() for ids in (micro_batch.src, micro_batch.tgt_out)]
+                wide = widest(self.device)
+                sums.append(torch.stack([n.detach().to(wide) for n in (smoothed, nll, *counts)]))  # (4,)
+        return sums
 
     def _collective(self, last: bool) -> AbstractContextManager[Any]:
         """Processes exchange gradients once an update: with the last micro-batch's backward pass."""
@@ -166,28 +217,34 @@ class TranslationModule(LightningModule):
             return contextlib.nullcontext()
         return strategy.block_backward_sync()
 
-    def _clip(self) -> float:
+    def _clip(self) -> Tensor:
         """Clip the whole update's gradient; returns its norm before clipping."""
         limit = self.settings.clip_norm
         parameters = [p for p in self.model.parameters() if p.grad is not None]
         norm = torch.nn.utils.clip_grad_norm_(parameters, math.inf if limit is None else limit)
-        return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
+        return norm.full_tensor() if isinstance(norm, DTensor) else norm
 
-    def _refuse_divergence(self, norm: float, share: Share) -> None:
-        """Stop before a step that would write NaN or infinity into every weight."""
-        if math.isfinite(norm):
-            return
-        lines = sorted(line + 1 for micro_batch in share.micro_batches for line in micro_batch.lines)
-        shown = ", ".join(map(str, lines[:20])) + (f" and {len(lines) - 20} more" if len(lines) > 20 else "")
-        raise UserError(
-            f"the loss or its gradient is {norm} at update {share.update} (training lines {shown}); the "
-            "update was not made; try a lower optimizer.lr, "
-            "a longer schedule.warmup_updates or trainer.precision=fp32"
-        )
-
-    def _record(self, share: Share, rate: float, norm: float) -> None:
-        lines = tuple(line for micro in share.micro_batches if micro.weight for line in micro.lines)
-        self.report = UpdateReport(share.update, share.epoch, rate, norm, lines)
+    def _record(self, share: Share, report: UpdateReport) -> None:
+        self.report = report
         self.totals.updates += 1
         self.progress.update = share.update
         self.progress.target_tokens += share.target_tokens
+
+
+def _lines(share: Share, *, fillers: bool) -> tuple[int, ...]:
+    """The pairs of an update, with or without those that only fill a process's turn."""
+    return tuple(line for micro in share.micro_batches if micro.weight or fillers for line in micro.lines)
+
+
+def _refuse_divergence(made: Unread) -> None:
+    """Stop before NaN or infinity is in every weight (on a GPU: before such weights are used or kept)."""
+    report = made.report
+    if math.isfinite(report.grad_norm):
+        return
+    lines = sorted(line + 1 for line in made.lines)
+    shown = ", ".join(map(str, lines[:20])) + (f" and {len(lines) - 20} more" if len(lines) > 20 else "")
+    raise UserError(
+        f"the loss or its gradient is {report.grad_norm} at update {report.update} (training lines {shown}); "
+        "the update was not made; try a lower optimizer.lr, "
+        "a longer schedule.warmup_updates or trainer.precision=fp32"
+    )

@@ -43,6 +43,14 @@ def choose(precision: str, accelerator: str) -> tuple[str, str]:
     return "32-true", "fp32 (this processor has no fast bf16)"
 
 
+def number_type(precision: str, accelerator: str) -> torch.dtype:
+    """The type of the activations that :func:`choose` comes to."""
+    word, _ = choose(precision, accelerator)
+    if word == "bf16-mixed":
+        return torch.bfloat16
+    return torch.float64 if precision == "fp64" else torch.float32
+
+
 def processor_is_fast_in_bf16() -> bool:
     """Whether the processor multiplies bf16 matrices in hardware (Intel AMX, AVX-512 BF16; Arm BF16)."""
     try:

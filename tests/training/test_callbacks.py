@@ -1,5 +1,6 @@
 """What happens between updates: rows, validations, the best, the checkpoints that stay."""
 
+import contextlib
 import csv
 import math
 import types
@@ -49,13 +50,18 @@ def test_a_row_weighs_tokens_not_micro_batches() -> None:
     """BR-07 in numbers: sums 6.0 over 3 tokens and 9.0 over 9 tokens are 1.25, not 1.5."""
     progress = checkpoint.Progress(seconds=10.0)
     module: Any = types.SimpleNamespace(
+        device=torch.device("cpu"),
         progress=progress,
         totals=Totals(smoothed=6.0 + 9.0, nll=2.4 + 3.6, target_tokens=12, real_positions=30, positions=40),
         report=UpdateReport(update=20, epoch=2, lr=0.01, grad_norm=3.5, lines=(1, 2)),
     )
     trainer: Any = types.SimpleNamespace(world_size=1)
-    stopwatch: Any = types.SimpleNamespace(lap=lambda: (4.0, 3.0))
-    row = callbacks._training_row(trainer, module, stopwatch)
+    stopwatch: Any = types.SimpleNamespace(lap=lambda: (4.0, 3.0), paused=contextlib.nullcontext)
+    # 18 source and 12 target tokens: 18 x 100 + 12 x 200 operations in 3 of the seconds, of 5600 a second
+    utilisation: Any = types.SimpleNamespace(
+        flops=lambda src, tgt: 100 * src + 200 * tgt, peak=lambda device: 5600.0
+    )
+    row = callbacks._training_row(trainer, module, stopwatch, utilisation)
     assert row == {
         "update": 20,
         "epoch": 2,
@@ -67,6 +73,7 @@ def test_a_row_weighs_tokens_not_micro_batches() -> None:
         "grad_norm": 3.5,
         "target_tokens_per_s": 4.0,
         "padding_fraction": 0.25,
+        "mfu": pytest.approx(0.25),
         "seconds": 14.0,
     }
     assert module.totals == Totals()

@@ -21,7 +21,8 @@ from minitrans.training.log import COLUMNS, MetricsFile, close_loggers, log_row,
 from tests.training.tiny import changed, train
 
 HEAD = (
-    "update,epoch,split,loss,nll,perplexity,bleu,lr,grad_norm,target_tokens_per_s,padding_fraction,seconds\n"
+    "update,epoch,split,loss,nll,perplexity,bleu,lr,grad_norm,"
+    "target_tokens_per_s,padding_fraction,mfu,seconds\n"
 )
 SENTINEL = "SENTINEL0123456789SENTINEL0123456789SENT"
 
@@ -38,7 +39,7 @@ def test_rows_are_written_as_they_come_with_seven_digits(tmp_path: Path) -> None
         {"update": 5, "epoch": 1, "split": "train", "loss": 2.123456789, "lr": 1e-5, "seconds": math.nan}
     )
     file.write({"update": 5, "epoch": 1, "split": "valid", "nll": 3.0, "perplexity": math.inf, "bleu": 41.5})
-    rows = "5,1,train,2.123457,,,,1e-05,,,,nan\n5,1,valid,,3.0,inf,41.5,,,,,\n"
+    rows = "5,1,train,2.123457,,,,1e-05,,,,,nan\n5,1,valid,,3.0,inf,41.5,,,,,,\n"
     assert path.read_text() == HEAD + rows
     file.close()
 
@@ -46,20 +47,22 @@ def test_rows_are_written_as_they_come_with_seven_digits(tmp_path: Path) -> None
 def test_going_on_cuts_the_rows_after_the_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "metrics.csv"
     rows = [
-        f"{update},1,{split},2.5,,,,,,,,{update}.25\n" for update in (2, 4, 6) for split in ("train", "valid")
+        f"{update},1,{split},2.5,,,,,,,,,{update}.25\n"
+        for update in (2, 4, 6)
+        for split in ("train", "valid")
     ]
     path.write_text(HEAD + "".join(rows))
     MetricsFile(path, keep_until=4).write({"update": 5, "epoch": 1, "split": "train"})
-    assert path.read_text() == HEAD + "".join(rows[:4]) + "5,1,train,,,,,,,,,\n"
+    assert path.read_text() == HEAD + "".join(rows[:4]) + "5,1,train,,,,,,,,,,\n"
     assert [name for name in os.listdir(tmp_path)] == ["metrics.csv"]
 
 
 @pytest.mark.parametrize(
-    "cut", ["6", "6,1,train,2.", "6,1,train,2.5,,,,,,,,", "6,1,train,2.5,,,,,,,,123.", '6,1,"']
+    "cut", ["6", "6,1,train,2.", "6,1,train,2.5,,,,,,,,,", "6,1,train,2.5,,,,,,,,,123.", '6,1,"']
 )
 def test_a_half_written_last_row_is_dropped(cut: str, tmp_path: Path) -> None:
     path = tmp_path / "metrics.csv"
-    whole = HEAD + "2,1,train,2.5,,,,,,,,1.5\n"
+    whole = HEAD + "2,1,train,2.5,,,,,,,,,1.5\n"
     path.write_text(whole + cut)
     MetricsFile(path, keep_until=100).close()
     assert path.read_text() == whole
@@ -70,6 +73,13 @@ def test_a_file_without_rows_starts_anew(content: str, tmp_path: Path) -> None:
     (tmp_path / "metrics.csv").write_text(content)
     MetricsFile(tmp_path / "metrics.csv", keep_until=3).close()
     assert (tmp_path / "metrics.csv").read_text() == HEAD
+
+
+def test_rows_of_a_file_with_fewer_columns_stay(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_text(HEAD.replace("mfu,", "") + "2,1,train,2.5,,,,,,,0.1,1.5\n")
+    MetricsFile(path, keep_until=2).close()
+    assert path.read_text() == HEAD + "2,1,train,2.5,,,,,,,0.1,,1.5\n"
 
 
 # TensorBoard

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from minitrans.config import TrainConfig
 from minitrans.data.batching import Batch
@@ -308,6 +309,71 @@ def test_a_loss_that_is_not_a_number_names_update_and_lines_and_changes_no_weigh
     for name, tensor in weights_of(module).items():
         assert torch.equal(tensor.nan_to_num(123.0), before[name].nan_to_num(123.0))
     assert module.progress.update == 0
+
+
+# On a GPU, a look at a number is a wait
+
+
+class NoLooks(TorchDispatchMode):
+    """Fails where a tensor becomes a number of Python's."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        assert func not in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.equal.default)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Updates are made on the processor, by a module that takes it for a GPU."""
+    step = TranslationModule.training_step
+
+    def watched(self: TranslationModule, batch: Share, batch_idx: int) -> None:
+        with NoLooks():
+            step(self, batch, batch_idx)
+
+    monkeypatch.setattr(TranslationModule, "training_step", watched)
+    monkeypatch.setattr(TranslationModule, "device", torch.device("cuda"))
+
+
+SHARES = (
+    share_of(batch_of([A, B]), batch_of([C], number=1)),
+    share_of(batch_of([D, B]), batch_of([A], number=1, weight=0.0), update=2),
+)
+SETTINGS = {"label_smoothing": 0.1, "clip_norm": 1.0}
+
+
+@pytest.fixture
+def looked_at() -> TranslationModule:
+    """What the updates come to where each is looked at."""
+    return make_updates(module_of(SETTINGS), *SHARES)
+
+
+def test_updates_on_a_gpu_are_those_of_a_processor_and_are_read_together(
+    looked_at: TranslationModule, as_on_a_gpu: None
+) -> None:
+    module = make_updates(module_of(SETTINGS), *SHARES)
+    assert (module.totals.target_tokens, module.report.grad_norm) == (0, 0.0)
+    module.catch_up()
+    # A and B, C; D and B: with end tokens 4 + 2 + 6 + 3 + 2 of the source, 5 + 2 + 3 + 8 + 2 of the target
+    totals = module.totals
+    assert (totals.target_tokens, totals.real_positions, totals.updates) == (20, 37, 2)
+    assert totals.positions == 2 * (4 + 5) + (6 + 3) + 2 * (3 + 8)
+    assert module.totals == looked_at.totals
+    assert module.report == looked_at.report
+    assert_equal(weights_of(module), weights_of(looked_at))
+    module.catch_up()  # nothing new
+    assert module.totals == looked_at.totals
+
+
+def test_divergence_on_a_gpu_is_told_of_the_first_update_when_it_is_read(as_on_a_gpu: None) -> None:
+    module = module_of()
+    with torch.no_grad():
+        module.model.state_dict()[_a_bias(module)][0] = math.nan
+    make_updates(module, share_of(batch_of([A, B]), update=7), share_of(batch_of([C]), update=8))
+    with pytest.raises(UserError, match=r"is nan at update 7 \(training lines 1, 2\)"):
+        module.catch_up()
 
 
 def _a_bias(module: TranslationModule) -> str:

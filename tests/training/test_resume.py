@@ -87,7 +87,7 @@ def assert_same_run(one: RunFolder, other: RunFolder) -> None:
 
 def metrics(folder: RunFolder) -> list[dict[str, str]]:
     with folder.metrics.open(newline="") as file:
-        return [row | {"target_tokens_per_s": "", "seconds": ""} for row in csv.DictReader(file)]
+        return [row | {"target_tokens_per_s": "", "mfu": "", "seconds": ""} for row in csv.DictReader(file)]
 
 
 # As if nothing had happened
