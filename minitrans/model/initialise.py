@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from minitrans.model.embeddings import TokenEmbedding
-from minitrans.model.positions import LearnedPositions
+from minitrans.model.positions import POSITION_STD, LearnedPositions
 from minitrans.model.recurrent import LSTMCell
 
 
@@ -18,7 +18,8 @@ def initialise(model: nn.Module, seed: int) -> None:
     """Fill every parameter, in place.
 
     Matrices: uniform with variance 2 / (fan_in + fan_out) (Glorot and Bengio 2010, equation 16).
-    Embeddings and learned positions: normal with variance 1 / d_model. Biases: 0. Gains of norms: 1.
+    Embeddings: normal with variance 1 / d_model. Learned positions: normal with variance 1/2, the mean square
+    of the sinusoidal ones. Biases: 0. Gains of norms: 1.
     Biases of an LSTM's forget gates: 1, so that it begins by remembering (Jozefowicz et al. 2015).
 
     A tied parameter is filled once, under its first name.
@@ -34,8 +35,10 @@ def initialise(model: nn.Module, seed: int) -> None:
 def _fill(parameter: nn.Parameter, module: nn.Module, name: str, generator: torch.Generator) -> None:
     # Drawn on the processor in float32, so that device and precision do not change the start.
     values = torch.empty(parameter.shape)
-    if isinstance(module, TokenEmbedding | LearnedPositions):
+    if isinstance(module, TokenEmbedding):
         nn.init.normal_(values, std=parameter.size(-1) ** -0.5, generator=generator)
+    elif isinstance(module, LearnedPositions):
+        nn.init.normal_(values, std=POSITION_STD, generator=generator)
     elif parameter.dim() == 1:
         values.fill_(0.0 if name.startswith("bias") else 1.0)
         if isinstance(module, LSTMCell | nn.LSTM) and name in ("bias", "bias_ih_l0"):

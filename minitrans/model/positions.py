@@ -12,6 +12,11 @@ import math
 import torch
 from torch import Tensor, nn
 
+# Learned positions start as large as sinusoidal ones, whose mean square is 1/2: beside embeddings of variance 1
+# smaller ones are overheard at first. (300 updates of model=tiny on the bundled corpus: BLEU 51 with a variance
+# of 1 / d_model, 59 with this one, 62 with sinusoidal positions.)
+POSITION_STD = math.sqrt(0.5)
+
 
 class PositionLimitError(ValueError):
     """A sequence is longer than the encoding has positions for.
@@ -118,7 +123,7 @@ class LearnedPositions(PositionEncoding):
             raise ValueError(f"position.max_length must be at least 1, but it is {max_length}")
         self.limit = max_length
         self.weight = nn.Parameter(torch.empty(max_length, d_model))
-        nn.init.normal_(self.weight, std=d_model**-0.5)
+        nn.init.normal_(self.weight, std=POSITION_STD)
 
     def add(self, x: Tensor, start: int = 0) -> Tensor:
         end = start + x.size(-2)

@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from minitrans.model.positions import sinusoidal_table
 from tests.model.conftest import MakeModel
 
 
@@ -55,6 +56,12 @@ def test_sizes_of_the_values(make_model: MakeModel) -> None:
     assert torch.equal(layer.feed_forward.w_1.bias, torch.zeros(256))
     assert torch.equal(layer.self_residual.norm.weight, torch.ones(64))
     assert torch.equal(layer.self_residual.norm.bias, torch.zeros(64))
+
+
+def test_learned_positions_start_as_large_as_sinusoidal_ones(make_model: MakeModel) -> None:
+    learned = make_model(d_model=64, position="learned").encoder.position
+    assert learned.weight.pow(2).mean().item() == pytest.approx(0.5, rel=0.02)
+    assert sinusoidal_table(512, 64).pow(2).mean().item() == pytest.approx(0.5, rel=1e-6)
 
 
 def test_no_two_matrices_are_the_same(make_model: MakeModel) -> None:
