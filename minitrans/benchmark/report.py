@@ -9,6 +9,7 @@ from rich.table import Column, Table
 from minitrans.benchmark.contest import Spread
 from minitrans.benchmark.corpus import DataResult
 from minitrans.benchmark.decode import OURS, DecodingResult
+from minitrans.benchmark.levers import LeversResult
 from minitrans.benchmark.profiling import Operation
 from minitrans.benchmark.scaling import Curve
 from minitrans.benchmark.startup import PARTS, StartupResult
@@ -57,6 +58,19 @@ def training_table(results: Sequence[TrainingResult]) -> Table:
             f"{result.last.peak_rss_mb:,.0f}",
             f"{result.last.parameters:,}",
         )
+    return table
+
+
+def levers_table(result: LeversResult) -> Table:
+    """What each fast piece brings, and all of them together."""
+    table = Table("lever", *_right("gain alone", "gain kept", "memory saved MB"))
+    for gain in result.gains:
+        table.add_row(
+            gain.lever, f"{gain.alone.median:.2f}", f"{gain.kept.median:.2f}", f"{gain.memory_mb:,.0f}"
+        )
+    memory = result.plain.last.peak_rss_mb - result.fast.last.peak_rss_mb
+    table.add_section()
+    table.add_row("all together", f"{result.together.median:.2f}", "", f"{memory:,.0f}")
     return table
 
 

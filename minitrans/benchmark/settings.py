@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from minitrans.config import Experiment, TrainConfig, TrainerConfig, _doc
 
-TASKS = ("train", "decode", "scaling", "startup", "data")
+TASKS = ("train", "decode", "levers", "scaling", "startup", "data")
 
 
 @dataclass

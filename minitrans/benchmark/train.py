@@ -205,7 +205,7 @@ def measure_training(config: BenchmarkConfig) -> list[TrainingResult]:
 
 def measure_jobs(jobs: Mapping[str, Job], seconds: float, windows: int) -> list[TrainingResult]:
     """Let the trainings work in turn, so many windows of so many seconds; their figures in the same order."""
-    with contestants(Contestant(name, _train, job) for name, job in jobs.items()) as started:
+    with contestants(Contestant(name, train_in_windows, job) for name, job in jobs.items()) as started:
         made = in_turn(started, seconds, windows)
         last = {contestant.name: contestant.finish() for contestant in started}
     return [TrainingResult(name, job.dtype, tuple(made[name]), last[name]) for name, job in jobs.items()]
@@ -251,8 +251,8 @@ class _WatchedSchedule:
         return self.schedule.rate(update)
 
 
-def _train(channel: Connection, job: Job) -> None:
-    """Make updates until the script is over."""
+def train_in_windows(channel: Connection, job: Job) -> None:
+    """A contestant's work: make updates until the script is over."""
     if job.config.threads:
         torch.set_num_threads(job.config.threads)
     material = prepare(job.config)

@@ -81,6 +81,16 @@ def _train(composed: Composed[BenchmarkConfig], console: "Console") -> list[dict
     ]
 
 
+def _levers(composed: Composed[BenchmarkConfig], console: "Console") -> list[dict[str, Any]]:
+    from minitrans.benchmark.levers import measure_levers
+    from minitrans.benchmark.report import levers_table
+
+    result = measure_levers(composed.config)
+    console.print(levers_table(result))
+    together = {"benchmark": "levers", "lever": "all together", "alone": result.together.median}
+    return [*(gain.row() for gain in result.gains), together]
+
+
 def _decode(composed: Composed[BenchmarkConfig], console: "Console") -> list[dict[str, Any]]:
     from minitrans.benchmark.decode import OURS, decoding_job, measure_decoding
     from minitrans.benchmark.peers.decoding import absent
@@ -178,6 +188,7 @@ def output_folder(path: str) -> Path:
 TASKS: Mapping[str, Task] = {
     "train": _train,
     "decode": _decode,
+    "levers": _levers,
     "scaling": _scaling,
     "startup": _startup,
     "data": _data,

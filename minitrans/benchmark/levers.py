@@ -1,0 +1,166 @@
+"""``benchmark.py levers``: what each fast piece brings to a training, alone and among the others.
+
+Each contestant is one training, in a process of its own, with one piece exchanged for its plain twin (what
+the piece brings among the others), or with all of them exchanged but one (what it brings alone).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from minitrans.benchmark.contest import Contestant, Spread, contestants, in_turn
+from minitrans.benchmark.settings import BenchmarkConfig
+from minitrans.benchmark.train import OURS, Job, TrainingResult, dtype_of, train_in_windows
+from minitrans.model import attention, dropout, encoder_decoder, feedforward, transformer
+from minitrans.model.fast import attention as folded
+from minitrans.model.fast import cross_entropy
+from minitrans.model.loss import cross_entropy_sums
+from minitrans.training import fit, optimizer
+
+PLAIN = "plain"
+
+
+@dataclass(frozen=True)
+class Lever:
+    """A fast piece: where its name stands, and what is put there instead."""
+
+    name: str
+    exchanges: tuple[tuple[ModuleType, str, Any], ...]
+
+    def exchange(self) -> None:
+        """Put the plain twin in its place, for as long as this process lives."""
+        for module, name, plain in self.exchanges:
+            assert hasattr(module, name)
+            setattr(module, name, plain)
+
+
+def _as_it_comes(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    return function(x)
+
+
+def _plain_backend(*_: Any, **__: Any) -> str:
+    return "reference"
+
+
+def _torch_dropout(x: Tensor, rate: float) -> Tensor:
+    return torch.nn.functional.dropout(x, rate, training=True)
+
+
+def _same(x: Tensor) -> Tensor:
+    return x
+
+
+LEVERS = (
+    Lever("freed memory kept", ((fit, "keep_freed_memory", lambda: False),)),
+    Lever("loss in chunks", ((encoder_decoder, "chunked_cross_entropy_sums", cross_entropy_sums),)),
+    Lever("dropout from bytes", ((dropout, "byte_dropout", _torch_dropout),)),
+    Lever("attention folded", ((attention, "choose_backend", _plain_backend),)),
+    Lever("short rows of keys filled", ((folded, "_softmax", lambda logits: logits.softmax(dim=-1)),)),
+    Lever("bf16 between layers", ((transformer, "narrow", _same),)),
+    Lever(
+        "products over full rows",
+        (
+            (attention, "over_full_rows", _as_it_comes),
+            (feedforward, "over_full_rows", _as_it_comes),
+            (cross_entropy, "filled", _same),
+        ),
+    ),
+    Lever("Muon's matrices together", ((optimizer, "BatchedMuon", torch.optim.Muon),)),
+)
+"""The fast pieces of a training. Sorting by length and the type bf16 are the data's and the trainer's."""
+
+NAMES = [lever.name for lever in LEVERS]
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What one lever brings: target tokens a second of processor time, with it over without it.
+
+    Attributes
+    ----------
+    alone
+        Among plain pieces.
+    kept
+        Among the other levers.
+    memory_mb
+        By how much it lowers the peak, among the other levers.
+    """
+
+    lever: str
+    alone: Spread
+    kept: Spread
+    memory_mb: float
+
+    def row(self) -> dict[str, Any]:
+        """The JSON line."""
+        return {
+            "benchmark": "levers",
+            "lever": self.lever,
+            "alone": self.alone.median,
+            "alone_windows": list(self.alone.values),
+            "kept": self.kept.median,
+            "kept_windows": list(self.kept.values),
+            "memory_mb": self.memory_mb,
+        }
+
+
+@dataclass(frozen=True)
+class LeversResult:
+    """All levers, and both ends: everything fast, everything plain."""
+
+    gains: list[Gain]
+    fast: TrainingResult
+    plain: TrainingResult
+
+    @property
+    def together(self) -> Spread:
+        """Everything fast over everything plain."""
+        return _speed(self.fast).over(_speed(self.plain))
+
+
+def measure_levers(config: BenchmarkConfig) -> LeversResult:
+    """Train with all pieces fast and with each one exchanged; then with none fast and with each one alone."""
+    run = config.training_run()
+    job = Job(run, dtype_of(run), config.warm_up, "")
+    without = {name: [name] for name in NAMES}
+    alone = {name: [other for other in NAMES if other != name] for name in NAMES}
+    among = _measure(config, job, {OURS: [], **without, PLAIN: NAMES})
+    apart = _measure(config, job, {PLAIN: NAMES, **alone})  # after the others, for the sake of memory
+    gains = [
+        Gain(
+            name,
+            alone=_speed(apart[name]).over(_speed(apart[PLAIN])),
+            kept=_speed(among[OURS]).over(_speed(among[name])),
+            memory_mb=among[name].last.peak_rss_mb - among[OURS].last.peak_rss_mb,
+        )
+        for name in NAMES
+    ]
+    return LeversResult(gains, among[OURS], among[PLAIN])
+
+
+def _measure(
+    config: BenchmarkConfig, job: Job, exchanged: Mapping[str, Sequence[str]]
+) -> dict[str, TrainingResult]:
+    """The figures of trainings with these pieces exchanged, window by window in turn."""
+    made = (Contestant(name, _train, (job, away)) for name, away in exchanged.items())
+    with contestants(made) as started:
+        windows = in_turn(started, config.seconds, config.windows)
+        last = {contestant.name: contestant.finish() for contestant in started}
+    return {name: TrainingResult(name, job.dtype, tuple(windows[name]), last[name]) for name in exchanged}
+
+
+def _train(channel: Connection, job: tuple[Job, Sequence[str]]) -> None:
+    """A training with some pieces exchanged for their plain twins."""
+    for lever in LEVERS:
+        if lever.name in job[1]:
+            lever.exchange()
+    train_in_windows(channel, job[0])
+
+
+def _speed(result: TrainingResult) -> Spread:
+    return Spread(tuple(window.target_tokens_per_cpu_s for window in result.windows))
