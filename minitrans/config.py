@@ -441,7 +441,9 @@ class InspectConfig:
     text: str = _doc("the source sentence", "")
     target: str = _doc("the translation whose maps are drawn (empty: the model's own)", "")
     output_dir: str = _doc(
-        "where the PNG and .npz files go (empty: attention/ in the run folder)", "", path=True
+        "where the PNG and .npz files go (empty: a folder for each text in attention/ of the run folder)",
+        "",
+        path=True,
     )
     search: SearchConfig = field(default_factory=SearchConfig)
 
@@ -457,7 +459,7 @@ class DiagnoseConfig:
         "translate them with each head masked in turn, which takes a translation for each head", False
     )
     output_dir: str = _doc(
-        "where the JSON and PNG files go (empty: diagnostics/ in the run folder)", "", path=True
+        "where the JSON and PNG files go (empty: a folder in diagnostics/ of the run folder)", "", path=True
     )
     threads: int = _doc("processor threads (0: torch's own choice)", 0, low=0)
     accelerator: str = _doc("cpu, gpu or auto", "auto", choices=("cpu", "gpu", "auto"))

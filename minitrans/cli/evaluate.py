@@ -311,7 +311,7 @@ def show(result: Result) -> None:
     if card.near_ties:
         told = f"{card.near_ties:,} of {card.sentences:,} translations"
         print(f"{told} rest on a near-tie: rounding can turn them")
-    print(f"search:      {card.settings()}")
+    print(f"search:      {card.settings()}, {result.facts['precision']}")
     for origin, digest in card.data.items():
         print(f"data:        {origin} (SHA-256 {digest[:16]}…)")
     print(f"hypotheses:  {hypotheses_file(result.folder, card)}")
