@@ -53,6 +53,8 @@ def load(
     minitrans.errors.UserError
         A checkpoint that cannot be read, vocabularies that differ, settings without meaning.
     """
+    if checkpoint is None:
+        raise UserError("there is no checkpoint to load; give a .ckpt file or a run folder")
     several = [checkpoint] if isinstance(checkpoint, (str, Path)) else list(checkpoint)
     loaded = load_all(several, average=average, average_best=average_best, device=device, dtype=dtype)
     settings = {**plain(loaded[0].experiment.search), **search}
@@ -68,6 +70,11 @@ def load_all(
     dtype: torch.dtype = torch.float32,
 ) -> list[Loaded]:
     """Each of the checkpoints, or the average of each run folder; for the parameters see :func:`load`."""
+    if dtype not in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
+        raise UserError(f"dtype={dtype!r} is no type for weights; use torch.float32 or torch.bfloat16")
+    if average < 0:
+        raise UserError(f"average={average} means nothing; say how many checkpoints, or 0 for one as it is")
+    _require_device(device)
     if not checkpoints:
         raise UserError("checkpoint=[] is an empty list; give a .ckpt file or a run folder")
     if average_best and not average:
@@ -79,6 +86,15 @@ def load_all(
     for one in loaded:
         one.model.to(dtype)
     return loaded
+
+
+def _require_device(device: str | torch.device) -> None:
+    """Refuse a device that torch does not know or does not have."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        found = "cpu and cuda" if torch.cuda.is_available() else "cpu alone"
+        raise UserError(f"device={str(device)!r} cannot be used: torch finds {found} here") from error
 
 
 def translator_of(loaded: Sequence[Loaded], search: SearchConfig, batch_tokens: int = 4096) -> Translator:

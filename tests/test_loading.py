@@ -112,6 +112,21 @@ def test_unlike_vocabularies_are_no_ensemble(run: Path, tmp_path: Path) -> None:
         minitrans.load([])
 
 
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"dtype": "bf16"}, "dtype='bf16' is no type for weights; use torch.float32 or torch.bfloat16"),
+        ({"dtype": torch.int8}, "dtype=torch.int8 is no type for weights; use torch.float32 or"),
+        ({"device": "gpu"}, "device='gpu' cannot be used: torch finds cpu"),
+        ({"average": -1}, "average=-1 means nothing; say how many checkpoints, or 0 for one as it is"),
+    ],
+)
+def test_words_that_mean_nothing_are_refused(run: Path, options: dict[str, object], sentence: str) -> None:
+    with pytest.raises(UserError) as refused:
+        minitrans.load(run, **options)  # type: ignore[arg-type]
+    assert str(refused.value).startswith(sentence)
+
+
 def test_importing_minitrans_imports_nothing_slow() -> None:
     program = (
         "import minitrans, sys; print({'torch', 'numpy', 'tokenizers'} & {*sys.modules}, dir(minitrans))"

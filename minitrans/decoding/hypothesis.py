@@ -6,8 +6,18 @@ Letters: B sentences of the batch.
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+import torch
+
 NEAR_TIE = 1e-4
 """Two scores or log-probabilities closer than this (nats) may change places by rounding in fp32."""
+
+NEAR_TIE_HALF = 0.1
+"""The same where the logits have half precision: a bf16 logit of 16 to 32 is a multiple of 1/8."""
+
+
+def near_tie(number_type: torch.dtype) -> float:
+    """How close two scores are that rounding may turn, for logits of this type."""
+    return NEAR_TIE_HALF if number_type in (torch.bfloat16, torch.float16) else NEAR_TIE
 
 
 @dataclass(frozen=True)
@@ -27,7 +37,7 @@ class Hypothesis:
     token_log_probs
         log P of each token given those before it, the end's last; they add up to ``log_prob``.
     near_tie
-        Somewhere this sentence's search chose between two that were closer than :data:`NEAR_TIE`, so that
+        Somewhere this sentence's search chose between two that were closer than :func:`near_tie`, so that
         rounding (another batch, machine or version of a library) may turn the result.
     """
 
@@ -54,10 +64,16 @@ class Finished:
         B.
     n
         Wanted of each sentence.
+
+    Attributes
+    ----------
+    tolerance
+        How close two scores are that rounding may turn.
     """
 
     def __init__(self, num_sentences: int, n: int) -> None:
         self.n = n
+        self.tolerance = NEAR_TIE
         self._best: list[list[Hypothesis]] = [[] for _ in range(num_sentences)]
 
     def add(self, sentence: int, hypothesis: Hypothesis) -> None:
@@ -87,4 +103,4 @@ class Finished:
         ]
 
     def _is_close(self, best: list[Hypothesis]) -> bool:
-        return any(better.score - worse.score < NEAR_TIE for better, worse in pairwise(best))
+        return any(better.score - worse.score < self.tolerance for better, worse in pairwise(best))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 NEAR_EDGE = 1e-5
-"""A draw closer than this to the edge of its token's part may go to the neighbour by rounding."""
+"""A draw closer than this to the edge of its token's part may go to the neighbour by rounding in fp32."""
 
 
 def uniforms(sentences: Iterable[Sequence[int]], seed: int, num_draws: int, num_steps: int) -> Tensor:
@@ -59,7 +59,7 @@ def truncate(logits: Tensor, temperature: float = 1.0, top_k: int = 0, top_p: fl
     return logits
 
 
-def draw(logits: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+def draw(logits: Tensor, uniform: Tensor, edge: float = NEAR_EDGE) -> tuple[Tensor, Tensor]:
     """One token a row: the first whose cumulative probability is above u.
 
     Parameters
@@ -68,10 +68,12 @@ def draw(logits: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
         (R, N), at least one of each row finite, else its token means nothing.
     uniform
         (R,) in [0, 1).
+    edge
+        How far rounding may move the edges of a token's part.
 
     Returns
     -------
-    (R,) tokens, and (R,) bool: u lay within :data:`NEAR_EDGE` of a neighbour's part.
+    (R,) tokens, and (R,) bool: u lay within ``edge`` of a neighbour's part.
     """
     cumulative = logits.softmax(dim=-1, dtype=torch.float64).cumsum(dim=-1)  # (R, N)
     cumulative = cumulative / cumulative[:, -1:]  # so that the last is 1, and u below it
@@ -79,5 +81,5 @@ def draw(logits: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
     token = torch.searchsorted(cumulative, u, right=True).clamp(max=logits.size(-1) - 1)  # (R, 1)
     upper = cumulative.gather(-1, token)
     lower = torch.where(token > 0, cumulative.gather(-1, (token - 1).clamp(min=0)), 0)
-    near = ((upper - u < NEAR_EDGE) & (upper < 1)) | ((u - lower < NEAR_EDGE) & (lower > 0))
+    near = ((upper - u < edge) & (upper < 1)) | ((u - lower < edge) & (lower > 0))
     return token.squeeze(-1), near.squeeze(-1)

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from minitrans.config import SearchConfig, check_search
 from minitrans.decoding.constraints import END, NEVER, PAD, START, Constraints
-from minitrans.decoding.hypothesis import NEAR_TIE, Finished, Hypothesis
+from minitrans.decoding.hypothesis import Finished, Hypothesis, near_tie
 from minitrans.decoding.penalties import PENALTIES, coverage_penalty
 from minitrans.decoding.sampling import draw, truncate, uniforms
 from minitrans.decoding.topk import largest
@@ -172,6 +172,7 @@ class _Search:
         beam, cache = self._start()
         while len(beam.sentence):
             beam, logits, cache = self._read(beam, cache)
+            self.finished.tolerance = near_tie(logits.dtype)
             extended = self._sample(beam, logits) if self.settings.sample else self._extend(beam, logits)
             best = self._finish(beam, extended)
             going_on = self._can_win(beam, extended, best)
@@ -230,7 +231,9 @@ class _Search:
         log_prob, index = total.flatten(1).topk(min(k + 1, width * total.size(-1)))  # (B, k + 1)
         worst = log_prob[:, :k][:, -1:]  # (B, 1), -inf where there are no k
         at_limit = self._at_limit(beam)  # (B, 1)
-        left_out = (worst - log_prob[:, k:] < NEAR_TIE) & ~at_limit  # (B, 0 or 1); -inf - -inf is no tie
+        tolerance = self.finished.tolerance
+        left_out = (worst - log_prob[:, k:] < tolerance) & ~at_limit  # (B, 0 or 1); -inf - -inf is no tie
+        end_is_close = ((ends - worst).abs() < tolerance) & ~at_limit  # (B, W)
         return _Extended(
             ends=ends,
             chosen=ends >= worst,
@@ -238,7 +241,7 @@ class _Search:
             log_prob=log_prob[:, :k].masked_fill(at_limit, NEVER),
             parent=index[:, :k] // total.size(-1),
             token=token.view(size, -1).gather(1, index[:, :k]),
-            near_tie=left_out.any(dim=1) | (((ends - worst).abs() < NEAR_TIE) & ~at_limit).any(dim=1),
+            near_tie=left_out.any(dim=1) | end_is_close.any(dim=1),
         )
 
     def _continuations(self, beam: _Beam, logits: Tensor, number: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -266,7 +269,8 @@ class _Search:
         allowed[:, END] = end
         s = self.settings
         uniform = self.uniforms[beam.sentence, :, t].flatten()  # (B*W,)
-        token, near = draw(truncate(allowed, s.temperature, s.top_k, s.top_p), uniform)  # (B*W,)
+        edge = self.finished.tolerance / 10  # of probabilities
+        token, near = draw(truncate(allowed, s.temperature, s.top_k, s.top_p), uniform, edge)  # (B*W,)
         drawn = allowed.gather(-1, token.unsqueeze(-1)).view(size, width)  # (B, W)
         chosen = (token == END).view(size, width)
         at_limit = self._at_limit(beam)
@@ -307,7 +311,7 @@ class _Search:
         taken = extended.chosen | extended.forced  # (B, W)
         scores = self._scores(extended.ends, beam.num_tokens + 1, beam.covered)  # t tokens and the end
         scores = scores.masked_fill(~taken, NEVER)  # (B, W)
-        close = scores > beam.best[:, -1:] - NEAR_TIE  # (B, W): good enough, or a near-tie
+        close = scores > beam.best[:, -1:] - self.finished.tolerance  # (B, W): good enough, or a near-tie
         b, w = close.nonzero().unbind(1)
         totals = torch.cat((beam.totals[b, w], extended.ends[b, w].unsqueeze(-1)), dim=-1)  # (m, 2 + t)
         rows = (beam.sentence[b], beam.tokens[b, w, 1:], totals, scores[b, w], extended.chosen[b, w])
@@ -337,12 +341,12 @@ class _Search:
         """Which sentences still have an unfinished hypothesis that could win, (B,) bool. Notes near-ties."""
         bound = self._optimistic(extended.log_prob.amax(dim=1), beam)  # (B,)
         can_win = bound > best[:, -1]
-        near_tie = extended.near_tie
+        met = extended.near_tie
         if self.settings.beam_size > 1:
-            near_tie = near_tie | (~can_win & (best[:, -1] - bound < NEAR_TIE))
+            met = met | (~can_win & (best[:, -1] - bound < self.finished.tolerance))
         elif not self.settings.sample:  # greedy: the best continuation, though a longer one might score more
             can_win &= ~extended.chosen.squeeze(1)
-        self.near_tie[beam.sentence] |= near_tie
+        self.near_tie[beam.sentence] |= met
         return can_win
 
     def _cut(self, beam: _Beam, done: Tensor) -> None:

@@ -48,7 +48,7 @@ class Translation:
         Its parts: one for each token, and one for the end.
     near_tie
         The search chose between two that were closer than rounding is exact, so that another batch size or
-        machine may give another translation (see :data:`minitrans.decoding.hypothesis.NEAR_TIE`).
+        machine may give another translation (see :func:`minitrans.decoding.hypothesis.near_tie`).
     attention
         Where the model looked; None unless asked for.
     others

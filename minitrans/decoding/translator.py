@@ -139,6 +139,7 @@ class Translator:
             translation may be, search settings without meaning. Nothing was translated then.
         """
         request = _Request(self._settings(search), attention, attention_layer)
+        require_sentences(lines, name, first_line)
         rows = self.tokenizers.src.encode(lines)
         require_positions(rows, self.model.src_limit, name, first_line)
         begun = self._begun(lines, prefixes, request.search, first_line)
@@ -177,6 +178,7 @@ class Translator:
         """The ids of each line's forced beginning."""
         if prefixes is None:
             return [[] for _ in lines]
+        require_sentences(prefixes, "the forced beginnings", first_line)
         if len(prefixes) != len(lines):
             raise UserError(f"there are {len(prefixes)} forced beginnings for {len(lines)} lines")
         begun = self.tokenizers.tgt.encode(prefixes)
@@ -237,6 +239,25 @@ class Translator:
         tgt_words = [max(len(text.split()) - 1, 0) for text in so_far]  # the word that each token ends in
         links = link_words(weights[:-1, :-1], self.tokenizers.src.word_numbers(line.text), tgt_words)
         return SourceAttention(tuple(self.tokenizers.src.pieces(line.ids)), weights.copy(), links)
+
+
+def require_sentences(lines: Sequence[str], name: str, first_line: int = 1) -> None:
+    """Refuse what is no list of text before anything is made of it: a string would be taken letter by letter.
+
+    Raises
+    ------
+    UserError
+        One string in place of a list, or a line that is no text.
+    """
+    if isinstance(lines, (str, bytes)):
+        raise UserError(f"{name} must be a list of sentences, but it is one string; write [{lines!r:.40}]")
+    for number, line in enumerate(lines, start=first_line):
+        if not isinstance(line, str):
+            raise UserError(f"{name}, line {number} is {line!r:.40}, which is no text")
+        if not line.isascii() and any("\ud800" <= letter <= "\udfff" for letter in line):
+            raise UserError(
+                f"{name}, line {number} holds half of a character (a lone surrogate); decode it as UTF-8"
+            )
 
 
 def require_positions(

@@ -594,6 +594,27 @@ def test_a_choice_that_rounding_can_turn_is_told(beam_size: int, gap: float, nea
     assert (first.near_tie, second.near_tie) == (near, False)
 
 
+@pytest.mark.parametrize("beam_size", [1, 2])
+@pytest.mark.parametrize(
+    ("number_type", "near"), [(torch.float32, False), (torch.bfloat16, True), (torch.float16, True)]
+)
+def test_half_precision_turns_what_is_further_apart(
+    beam_size: int, number_type: torch.dtype, near: bool
+) -> None:
+    """A gap of 1/16: one step of a bf16 logit between 8 and 16."""
+
+    def logits_of(src: int, prefix: Prefix) -> list[float]:
+        return logs(end=1.0) if len(prefix) > 1 else [-math.inf, -math.inf, -math.inf, 9.0, 9.0625]
+
+    model = PrefixModel(logits_of)
+    plain = model.logits
+    model.logits = lambda states: plain(states).to(number_type)  # type: ignore[method-assign]
+    config = SearchConfig(beam_size=beam_size, length_penalty="none", max_length=4)
+    (found,) = run(model, [[5, END]], config)
+    assert found.tokens == (B,)
+    assert found.near_tie is near
+
+
 def test_to_end_or_to_go_on_can_be_a_near_tie() -> None:
     table = {(START,): [-math.inf, -math.inf, 1e-5, 0.0, -3.0]}
     model = PrefixModel(lambda _, prefix: table.get(prefix, logs(end=1.0)))

@@ -276,3 +276,28 @@ def test_samples_do_not_depend_on_batches(lines: list[str], data: st.DataObject)
         if not alone[i].near_tie:
             assert found[place].text == alone[i].text
             assert found[place].score == pytest.approx(alone[i].score, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        ("A dog.", "the input must be a list of sentences, but it is one string; write ['A dog.']"),
+        (["a", None], "the input, line 2 is None, which is no text"),
+        ([1], "the input, line 1 is 1, which is no text"),
+        (
+            ["b", "a \udcff b"],
+            "the input, line 2 holds half of a character (a lone surrogate); decode it as UTF-8",
+        ),
+    ],
+)
+def test_what_is_no_list_of_sentences_is_refused(
+    model: Transformer, tokenizers: Tokenizers, lines: list[str], sentence: str
+) -> None:
+    translator = Translator(model, tokenizers, SearchConfig(beam_size=1))
+    with pytest.raises(UserError) as refused:
+        translator.translate(lines)
+    assert str(refused.value) == sentence
+    beginnings = sentence.replace("the input", "the forced beginnings")
+    with pytest.raises(UserError) as refused:
+        translator.translate(["a"] * len(lines), prefixes=lines)
+    assert str(refused.value) == beginnings
