@@ -5,6 +5,7 @@ import copy
 import io
 import json
 import os
+import secrets
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,6 +37,7 @@ def translate(composed: Composed[TranslateConfig]) -> None:
     """Translate a file or standard input. Standard output gets translations and nothing else."""
     config = composed.config
     refuse_contradictions(config)
+    refuse_slash(sys.argv[1:])
     refuse_existing(config.output)
     blocks = (
         standard_input(_open_stream(sys.stdin, "input")) if config.input == "-" else [read_file(config.input)]
@@ -173,12 +175,30 @@ def _lines_of(stream: io.BufferedReader | BinaryIO, arrived: deque[bytes]) -> It
 
 def refuse_existing(output: str) -> None:
     """Stop before any work where the output could not be written, or would overwrite a file."""
-    if output == "-" or _is_stream(output):
+    if output == "-":
         return
-    if os.path.lexists(output):
+    try:
+        os.lstat(output)
+    except FileNotFoundError:
+        folder = Path(output).parent
+        if not folder.is_dir():
+            raise UserError(
+                f"output={output} cannot be written: the folder {folder} does not exist"
+            ) from None
+        return
+    except OSError as error:  # a name longer than file systems take, a file where a folder is needed
+        raise UserError(f"output={output} cannot be written: {error.strerror}; give another name") from None
+    if os.path.isdir(output):
+        raise UserError(f"output={output} is a folder; name a file in it")
+    if not _is_stream(output):
         raise UserError(f"output={output} is already there; remove it or give another name")
-    if not Path(output).parent.is_dir():
-        raise UserError(f"output={output} cannot be written: the folder {Path(output).parent} does not exist")
+
+
+def refuse_slash(words: Sequence[str]) -> None:
+    """Stop where a folder was typed, there or not: made absolute, a path has lost the slash at its end."""
+    for word in words:
+        if word.startswith("output=") and word.endswith("/"):
+            raise UserError(f"{word} is a folder; name a file in it")
 
 
 def _is_stream(output: str) -> bool:
@@ -203,7 +223,8 @@ def opened(output: str) -> Iterator[BinaryIO]:
         except OSError as error:
             raise UserError(f"output={output} cannot be written: {error.strerror}") from error
         return
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    # of a long name the beginning alone: what is added must not make it too long
+    partial = path.with_name(f".{path.name[:20]}.{secrets.token_hex(4)}.partial")
     try:
         with partial.open("xb") as stream:
             yield stream

@@ -248,6 +248,33 @@ def test_an_existing_output_is_not_overwritten(
     assert Path("out.txt").read_text() == "precious"
 
 
+def test_the_longest_name_that_a_file_may_have(call: Callable[..., int], checkpoint: Path) -> None:
+    Path("in.txt").write_text("abc\n")
+    assert call("input=in.txt", f"output={'x' * 255}") == 0
+    assert Path("x" * 255).read_bytes() == expected(checkpoint, ["abc"])
+    assert sorted(os.listdir()) == ["in.txt", "x" * 255]
+
+
+@pytest.mark.parametrize(
+    ("output", "sentence"),
+    [
+        ("x" * 256, "cannot be written: File name too long; give another name"),
+        ("in.txt/out.txt", "cannot be written: Not a directory; give another name"),
+        ("new/", "output=new/ is a folder; name a file in it"),
+        ("old/", "output=old/ is a folder; name a file in it"),
+        ("old", "/old is a folder; name a file in it"),
+    ],
+)
+def test_names_that_no_file_can_have_are_refused_before_loading(
+    call: Callable[..., int], capfd: pytest.CaptureFixture[str], output: str, sentence: str
+) -> None:
+    Path("in.txt").write_text("abc\n")
+    Path("old").mkdir()
+    message = refused(call, capfd, "input=in.txt", f"output={output}")
+    assert sentence in message
+    assert "checkpoint:" not in message
+
+
 def test_bad_files_are_named(call: Callable[..., int], capfd: pytest.CaptureFixture[str]) -> None:
     assert "no.txt does not exist" in refused(call, capfd, "input=no.txt", "output=out.txt")
     Path("in.txt").write_bytes(b"abc\na\xffb\n")
