@@ -15,6 +15,8 @@ from minitrans.errors import UserError
 def resolve_all(given: str | Sequence[str]) -> list[Path]:
     """The ``.ckpt`` files meant, in the order given, a pattern's in alphabetical order, each once.
 
+    One that is reached by two paths, such as a symbolic link, keeps the first.
+
     What a pattern matches and holds no checkpoint is left out, counted and said on standard error.
 
     Raises
@@ -27,7 +29,15 @@ def resolve_all(given: str | Sequence[str]) -> list[Path]:
     found: list[Path] = []
     for one in [given] if isinstance(given, str) else given:
         found += [resolve(one)] if not _is_pattern(one) else _matches(one)
-    return list(dict.fromkeys(found))
+    return _each_once(found)
+
+
+def _each_once(paths: Sequence[Path]) -> list[Path]:
+    """The first path to each file or folder."""
+    first: dict[Path, Path] = {}
+    for path in paths:
+        first.setdefault(path.resolve(), path)
+    return list(first.values())
 
 
 @dataclass(frozen=True)
@@ -45,6 +55,14 @@ class System:
     given: tuple[Path, ...]
     average: int = 0
     average_best: bool = False
+
+    def same_as(self, other: "System") -> bool:
+        """Whether both are made of the same files, however they are reached."""
+        return self._identity == other._identity
+
+    @property
+    def _identity(self) -> tuple[object, ...]:
+        return tuple(path.resolve() for path in self.given), self.average, self.average_best
 
     @functools.cached_property  # the best of a run are told by its checkpoint and its metrics: read once
     def files(self) -> list[Path]:
@@ -93,7 +111,7 @@ def systems(
         files = [one for one in ([given] if isinstance(given, str) else given) if os.path.isfile(one)]
         if files:
             raise UserError(f"average={average} needs a run folder, but checkpoint={files[0]} is none")
-        paths = list(dict.fromkeys(run_folder(path) for path in paths))
+        paths = _each_once([run_folder(path) for path in paths])
     elif average_best:
         raise UserError("average_best=true means nothing without average=; say how many checkpoints")
     if not ensemble:
