@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 from minitrans.cli.checkpoints import run_folder
 from minitrans.cli.compose import Composed
 from minitrans.cli.main import run_main
-from minitrans.cli.output_folder import MAPS, choose, make, write_json
+from minitrans.cli.output_folder import MAPS, choose, differing, make, texts_name, write_json
 from minitrans.cli.translate import load_translator
-from minitrans.config import InspectConfig, TranslateConfig
+from minitrans.config import InspectConfig, SearchConfig, TranslateConfig
 from minitrans.errors import UserError
 
 if TYPE_CHECKING:
@@ -26,12 +26,14 @@ def inspect_attention(composed: Composed[InspectConfig]) -> None:
     Raises
     ------
     UserError
-        A blank text, a side longer than learned positions can place, an output_dir that is a file or holds
-        anything else than these maps, or a checkpoint that cannot be read. Nothing is written then.
+        A blank text or target, a side longer than learned positions can place, an output_dir that is a file
+        or holds anything else than these maps, or a checkpoint that cannot be read. Nothing is written then.
     """
     config = composed.config
     if not config.text.strip():
         raise UserError('text= is empty; give the source sentence, such as text="a dog runs"')
+    if config.target and not config.target.strip():
+        raise UserError("target= is blank; give a translation, or leave it out for the model's own")
 
     from minitrans.analysis.attention import describe, sentence_maps
     from minitrans.analysis.drawing import draw_maps
@@ -40,7 +42,7 @@ def inspect_attention(composed: Composed[InspectConfig]) -> None:
     loaded, translator = load_translator(settings, composed.typed)
     target = config.target or translator.translate([config.text], name="text=")[0].text
     maps = sentence_maps(loaded.model, loaded.tokenizers, config.text, target)
-    folder = _folder(config, loaded, target)
+    folder = _folder(config, loaded, translator.search, target)
     maps.save(folder / "maps.npz")
     pictures = draw_maps(maps, folder)
 
@@ -54,12 +56,19 @@ def inspect_attention(composed: Composed[InspectConfig]) -> None:
         print(path)
 
 
-def _folder(config: InspectConfig, loaded: "Loaded", target: str) -> Path:
-    """Make the folder of this sentence's maps, and the record of what they are of."""
+def _folder(config: InspectConfig, loaded: "Loaded", search: SearchConfig, target: str) -> Path:
+    """Make the folder of this sentence's maps, and the record of what they are of.
+
+    Its name ends in the target that was given, or else in the search that found one.
+    """
     from minitrans.data.cache import hash_file
 
     facts = {"text": config.text, "target": target, "checkpoint_sha256": hash_file(loaded.path)}
-    name = "-".join(filter(None, (loaded.path.stem, config.text, config.target)))
+    if config.target:
+        name = f"{loaded.path.stem}-{texts_name(config.text, config.target)}"
+    else:
+        own = loaded.experiment.search
+        name = f"{loaded.path.stem}-{texts_name(config.text)}-{differing(own, search)}"
     update = loaded.progress.update
     folder = choose(MAPS, config.output_dir, run_folder(loaded.path), name, update, facts)
     make(folder)

@@ -3,7 +3,7 @@
 What makes a result the one it is stands in its record (``scores.json``, ``maps.json`` ...): the
 checkpoint's and the text's hashes, the search settings ... (its *facts*; of several checkpoints, what was
 made of them too). A folder that holds the same facts is written anew; any other folder with something in
-it is refused.
+it is refused. A record without a precision is of a time when there was only fp32.
 """
 
 import dataclasses
@@ -20,6 +20,7 @@ from minitrans.config import SearchConfig
 from minitrans.errors import UserError
 
 _LONGEST = 120  # characters of a name; file systems take 255 bytes
+_WORDS = re.compile("[A-Za-z0-9]+( [A-Za-z0-9]+)*")
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,14 @@ def plain_name(text: str) -> str:
     return f"{name[:_LONGEST]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
+def texts_name(*texts: str) -> str:
+    """The texts as part of a file name; where more than single spaces is lost, with a hash of all of them."""
+    name = "-".join(re.sub(r"[^\w.-]+", "_", text, flags=re.ASCII) for text in texts)
+    if all(_WORDS.fullmatch(text) for text in texts):
+        return name
+    return f"{name[:_LONGEST]}-{hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:8]}"
+
+
 def differing(own: SearchConfig, used: SearchConfig) -> str:
     """The search in a folder's name: the beam, and what else is not as the checkpoint has it."""
     values = dataclasses.asdict(used)
@@ -73,8 +82,8 @@ def choose(kind: Kind, output_dir: str, home: Path, name: str, update: int, fact
     Parameters
     ----------
     output_dir
-        As typed. Empty: ``NAME`` in the run folder's place for this kind, and, where that holds an earlier
-        state of the same checkpoint, ``NAME-updateN``.
+        As typed. Empty: ``NAME`` in the run folder's place for this kind, and, where that holds the result
+        of another state of the checkpoint, ``NAME-updateN``.
     home
         The run folder.
     update
@@ -87,17 +96,16 @@ def choose(kind: Kind, output_dir: str, home: Path, name: str, update: int, fact
     UserError
         The folder is a file, or holds something else.
     """
-    own = home / kind.place / plain_name(name)
-    candidates = [Path(output_dir)] if output_dir else [own, own.with_name(f"{own.name}-update{update}")]
-    for folder in candidates:
-        if folder.exists() and not folder.is_dir():
-            raise UserError(f"output_dir={folder} is a file; give a folder")
-    held = [_held(folder, kind, facts) for folder in candidates]
-    for folder, other in zip(candidates, held, strict=True):
-        if not other:
-            _require_makeable(folder)
-            return folder
-    raise UserError(f"{candidates[0]} holds {held[0]}; give another output_dir, or remove it")
+    folder = Path(output_dir) if output_dir else home / kind.place / plain_name(name)
+    if not output_dir and _of_another_state(_record(folder, kind), facts):
+        folder = folder.with_name(f"{folder.name}-update{update}")
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"output_dir={folder} is a file; give a folder")
+    held = _held(folder, kind, facts)
+    if held:
+        raise UserError(f"{folder} holds {held}; give another output_dir, or remove it")
+    _require_makeable(folder)
+    return folder
 
 
 def _require_makeable(folder: Path) -> None:
@@ -107,15 +115,27 @@ def _require_makeable(folder: Path) -> None:
         raise UserError(f"output_dir={folder} cannot be made or written to: see {nearest}; give another")
 
 
+def _record(folder: Path, kind: Kind) -> dict[str, Any] | None:
+    """The facts of what lies in the folder; None where it holds no record."""
+    try:
+        record = json.loads((folder / kind.record).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return {"precision": "fp32", **record} if isinstance(record, dict) else None
+
+
+def _of_another_state(record: Mapping[str, Any] | None, facts: Mapping[str, Any]) -> bool:
+    """Whether a record is of a checkpoint that was another one when it was written."""
+    key = "checkpoint_sha256"
+    return record is not None and key in record and record[key] != facts[key]
+
+
 def _held(folder: Path, kind: Kind, facts: Mapping[str, Any]) -> str:
     """What lies in the folder that must not be overwritten, in words; empty: nothing."""
     if not folder.exists() or not any(folder.iterdir()):
         return ""
-    try:
-        old = json.loads((folder / kind.record).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return "other files"
-    if not isinstance(old, dict):
+    old = _record(folder, kind)
+    if old is None:
         return "other files"
     for key, now in facts.items():
         if old.get(key) != now:

@@ -103,6 +103,7 @@ def test_the_picture_for_a_logger_is_the_cross_attention(run_folder: Path) -> No
     ("words", "sentence"),
     [
         (["text="], "text= is empty"),
+        (["text=a", "target=   "], "target= is blank; give a translation, or leave it out"),
         (["text=a a a a a a"], "positions for 6"),
         (["text=a", "target=a a a a a a"], "the target has 7 tokens, but the model has learned 6 positions"),
     ],
@@ -136,14 +137,23 @@ def test_each_sentence_has_its_own_folder(monkeypatch: pytest.MonkeyPatch, run_f
     for words in (["text=a c", "target=b"], ["text=a c", "target=b b"], ["text=c a"], ["text=两 a"]):
         assert call(monkeypatch, f"checkpoint={run_folder}", "search.max_length=2", *words) == 0
     folders = sorted((run_folder / "attention").iterdir())
-    digest = hashlib.sha256("best-两 a".encode()).hexdigest()[:8]
+    digest = hashlib.sha256(json.dumps(["两 a"]).encode()).hexdigest()[:8]
     assert [path.name for path in folders] == [
-        f"best-_a-{digest}", "best-a_c-b", "best-a_c-b_b", "best-c_a",
+        f"best-_a-{digest}-beam5-max_length2", "best-a_c-b", "best-a_c-b_b", "best-c_a-beam5-max_length2",
     ]  # fmt: skip
     records = [json.loads((folder / "maps.json").read_text(encoding="utf-8")) for folder in folders]
     assert [record["text"] for record in records] == ["两 a", "a c", "a c", "c a"]
     assert [record["target"] for record in records[1:3]] == ["b", "b b"]
     assert {record["update"] for record in records} == {1200}
+
+
+def test_signs_and_searches_have_their_own_folders(monkeypatch: pytest.MonkeyPatch, run_folder: Path) -> None:
+    for words in (["text=a!"], ["text=a?"], ["text=a"], ["text=a", "search.beam_size=2"]):
+        assert call(monkeypatch, f"checkpoint={run_folder}", "search.max_length=2", *words) == 0
+    folders = sorted((run_folder / "attention").iterdir())
+    records = [json.loads((folder / "maps.json").read_text(encoding="utf-8")) for folder in folders]
+    assert sorted(record["text"] for record in records) == ["a", "a", "a!", "a?"]
+    assert {"best-a-beam5-max_length2", "best-a-beam2-max_length2"} < {path.name for path in folders}
 
 
 def test_maps_are_not_overwritten_by_others(
