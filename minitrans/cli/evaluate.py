@@ -16,6 +16,7 @@ from minitrans.cli.main import run_main
 from minitrans.cli.output_folder import (
     EVALUATION,
     SWEEP,
+    Kind,
     choose,
     differing,
     make,
@@ -25,7 +26,7 @@ from minitrans.cli.output_folder import (
 )
 from minitrans.cli.translate import LIMITS, load_translator, overlaid
 from minitrans.config import EvaluateConfig, SearchConfig, TranslateConfig, construct, parse
-from minitrans.errors import UserError
+from minitrans.errors import UserError, nearest
 from minitrans.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def evaluate(composed: Composed[EvaluateConfig]) -> None:
         sweep(config, typed, given)
         return
     baseline = systems(config.baseline) if config.baseline else []
-    compared = [system for system in given if system not in baseline]
+    compared = [system for system in given if not any(map(system.same_as, baseline))]
     if not compared or len(baseline) > 1:
         raise UserError(
             f"baseline={config.baseline} must be one checkpoint, and another one than checkpoint="
@@ -196,19 +197,21 @@ def with_search_file(search_file: str, typed: Mapping[str, Any]) -> dict[str, An
         ) from error
     if not isinstance(content, dict):
         raise UserError(f"search_file={search_file} holds no settings; give a search.yaml that a sweep wrote")
+    known = [field.name for field in dataclasses.fields(SearchConfig)]
+    for key in map(str, content):  # its value can be a whole section of another file
+        if key not in known:
+            raise UserError(f'search_file={search_file} has the unknown key "{key}"{nearest(key, known)}')
     parse(SearchConfig, content, search_file, "search.")
     return {**{f"search.{key}": value for key, value in content.items()}, **typed}
 
 
-def folder_of(subject: Subject, output_dir: str) -> Path:
-    """Where the subject's scores go: as typed, else a name that holds what is not as usual."""
-    own, loaded = subject.loaded.experiment, subject.loaded
-    kind, search = subject.system.kind, differing(own.search, subject.translator.search)
-    name = f"{subject.corpus.name}-{kind}-{search}"
-    if subject.facts["precision"] != EvaluateConfig().precision:
-        name += f"-{subject.facts['precision']}"
+def folder_of(kind: Kind, subject: Subject, output_dir: str, name: str, facts: Mapping[str, Any]) -> Path:
+    """Where results go: as typed, else ``name`` and what of the precision and the data is not as usual."""
+    loaded, precision = subject.loaded, subject.facts["precision"]
+    if precision != EvaluateConfig().precision:
+        name += f"-{precision}"
     name += data_mark(loaded, subject.source, subject.corpus)
-    return choose(EVALUATION, output_dir, subject.system.home, name, loaded.progress.update, subject.facts)
+    return choose(kind, output_dir, subject.system.home, name, loaded.progress.update, facts)
 
 
 def data_mark(loaded: "Loaded", source: "Source", corpus: "Corpus") -> str:
@@ -227,7 +230,9 @@ def score(subject: Subject, config: EvaluateConfig, several: bool) -> Result:
     output_dir = config.output_dir
     if output_dir and several:
         output_dir = str(Path(output_dir) / plain_name(subject.name))
-    folder = folder_of(subject, output_dir)
+    searched = differing(subject.loaded.experiment.search, subject.translator.search)
+    name = f"{subject.corpus.name}-{subject.system.kind}-{searched}"
+    folder = folder_of(EVALUATION, subject, output_dir, name, subject.facts)
     with progress_bar(len(subject.corpus), label=subject.name) as progress:
         card = evaluate_split(subject.translator, subject.corpus, subject.source.bleu_tokenize, progress)
     card = with_comet(card, config.comet, subject)
@@ -355,9 +360,7 @@ def sweep(config: EvaluateConfig, typed: Mapping[str, Any], given: Sequence[Syst
     subject = penalised(prepare(system, names(given)[0], config, typed, split), typed)
     beams, alphas = config.sweep_beam_sizes, config.sweep_alphas
     facts = {**subject.facts, "beam_sizes": sorted(set(beams)), "alphas": sorted(set(alphas))}
-    name = f"sweep-{split}-{system.kind}"
-    update = subject.loaded.progress.update
-    folder = choose(SWEEP, config.output_dir, system.home, name, update, facts)
+    folder = folder_of(SWEEP, subject, config.output_dir, f"sweep-{split}-{system.kind}", facts)
     total = len(subject.corpus) * num_searches(beams, alphas)
     with progress_bar(total, label=subject.name) as progress:
         found = sweep_search(
@@ -366,8 +369,11 @@ def sweep(config: EvaluateConfig, typed: Mapping[str, Any], given: Sequence[Syst
     write_sweep(folder, found, {"checkpoint": system.origin, **facts})
     Console().print(found.table())
     best, file = found.best, folder / "search.yaml"
+    words = [f"search_file={file}"]
+    if config.precision != EvaluateConfig().precision:
+        words.append(f"precision={config.precision}")
     print(f"best:        search.beam_size={best.beam_size} search.alpha={best.alpha:g}")
-    print(f"settings:    {file} (type {shlex.quote(f'search_file={file}')} to evaluate)")
+    print(f"settings:    {file} (type {shlex.join(words)} to evaluate)")
     print(f"heat map:    {folder / 'sweep.png'}")
     print(f"scores:      {folder / 'sweep.json'}")
 

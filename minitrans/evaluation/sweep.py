@@ -147,6 +147,11 @@ def _translators(
             "search.length_penalty=none leaves alpha without a meaning, and nothing to sweep; "
             "type search.length_penalty=gnmt beside it"
         )
+    if not translator.search.sample and translator.search.n_best > min(beam_sizes):
+        raise UserError(
+            f"search.n_best={translator.search.n_best} is more than the beam of {min(beam_sizes)} in "
+            f"sweep_beam_sizes={list(beam_sizes)}; type search.n_best=1, since a sweep scores the best alone"
+        )
     return {
         (beam_size, alpha): Translator(
             translator.model,

@@ -368,6 +368,9 @@ def test_what_cannot_be_compared_is_refused(
 ) -> None:
     assert call(f"baseline={run_folder}") == 2
     assert "must be one checkpoint, and another one than checkpoint=" in capfd.readouterr().err
+    (tmp_path / "link").symlink_to(run_folder)
+    assert call("baseline=link") == 2
+    assert "must be one checkpoint, and another one than checkpoint=" in capfd.readouterr().err
     assert call("checkpoint=runs/*") == 2
     assert "runs/* matches no run folder and no .ckpt file; check the pattern" in capfd.readouterr().err
     assert call("checkpoint=[]") == 2
@@ -424,6 +427,25 @@ def test_a_sweep_writes_what_evaluate_takes(
     assert "beam_sizes is [1, 3] there, [2] here" in capfd.readouterr().err
 
 
+def test_a_sweeps_folder_and_hint_hold_what_is_not_as_usual(
+    call: Callable[..., int], run_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ["sweep=search", "sweep_beam_sizes=[2]", "sweep_alphas=[0.5]"]
+    for more in ([], ["precision=bf16"], ["data.bleu_tokenize=intl"]):
+        assert call(*words, *more) == 0
+    folder = run_folder / "evaluation"
+    content = json.loads((folder / "sweep-valid-best" / "sweep.json").read_text(encoding="utf-8"))
+    assert sorted(os.listdir(folder)) == [
+        "sweep-valid-best",
+        "sweep-valid-best-bf16",
+        f"sweep-valid-best-intl-{content['text_sha256'][:8]}",
+    ]
+    printed = capfd.readouterr().out
+    assert printed.count("precision=bf16") == 1
+    assert f"(type 'search_file={folder}/sweep-valid-best-bf16/search.yaml' precision=bf16 to" in printed
+    assert f"(type 'search_file={folder}/sweep-valid-best/search.yaml' to evaluate)" in printed
+
+
 def test_a_sweep_of_a_checkpoint_without_a_penalty_takes_the_usual_one(
     call: Callable[..., int], run_folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -448,11 +470,16 @@ def test_a_sweep_of_a_checkpoint_without_a_penalty_takes_the_usual_one(
         (["search_file=none.yaml"], "none.yaml cannot be read"),
         (["search_file=test.y"], "test.y"),
         (["search_file=ok.yaml", "search=greedy"], "search=greedy and search_file="),
-        (["search_file=wrong.yaml"], 'unknown key "search.beams" = 5; did you mean "beam_size"?'),
+        (["search_file=wrong.yaml"], 'wrong.yaml has the unknown key "beams"; did you mean "beam_size"?\n'),
+        (["search_file=run.yaml"], 'run.yaml has the unknown key "model"; choose one of "alpha", '),
         (["sweep=search", "search.length_penalty=none"], "type search.length_penalty=gnmt beside it"),
         (["sweep=search", "search=greedy"], "type search.length_penalty=gnmt beside it"),
         (["sweep=search", "sweep_beam_sizes=[3,0]"], "sweep_beam_sizes[1] is 0, but must be at least 1"),
         (["sweep=search", "sweep_alphas=[-1]"], "sweep_alphas[0] is -1.0, but must be at least 0"),
+        (
+            ["sweep=search", "sweep_beam_sizes=[4,1]", "search.n_best=2"],
+            "search.n_best=2 is more than the beam of 1 in sweep_beam_sizes=[1, 4]; type search.n_best=1",
+        ),
         (["sweep=search", "sweep_alphas=[]"], "a sweep needs at least one value"),
         (["sweep=search", "baseline=a run"], "sweep=search takes one checkpoint and no baseline"),
         (["sweep=beam"], "sweep"),
@@ -468,8 +495,10 @@ def test_mistakes_in_search_files_and_sweeps(
 ) -> None:
     Path("ok.yaml").write_text("beam_size: 3\n", encoding="utf-8")
     Path("wrong.yaml").write_text("beams: 5\n", encoding="utf-8")
+    Path("run.yaml").write_text("model: {d_model: 16}\n", encoding="utf-8")
     assert call(*words) == 2
     printed = capfd.readouterr()
     assert sentence in printed.err
+    assert "d_model" not in printed.err
     assert (printed.err.count("\n"), printed.out) == (1, "")
     assert os.listdir(run_folder) == ["checkpoints"]
