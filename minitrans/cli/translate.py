@@ -6,11 +6,13 @@ import io
 import json
 import os
 import secrets
+import signal
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from minitrans.cli.compose import Composed
@@ -37,21 +39,22 @@ def translate(composed: Composed[TranslateConfig]) -> None:
     """Translate a file or standard input. Standard output gets translations and nothing else."""
     config = composed.config
     refuse_contradictions(config)
+    if not composed.typed.keys().isdisjoint({"search", "search.n_best"}):
+        refuse_unshown(config.search.n_best, config.format)  # else the checkpoint says
     refuse_slash(sys.argv[1:])
     refuse_existing(config.output)
-    blocks = (
+    blocks: Iterable[list[str]] = (
         standard_input(_open_stream(sys.stdin, "input")) if config.input == "-" else [read_file(config.input)]
     )
     prefixes = read_file(config.prefixes) if config.prefixes else None
+    if prefixes is not None:
+        refuse_unequal(config, len(prefixes), sum(map(len, blocks)))
     translator = _announced(config, composed.typed)
-    if config.format == "text" and translator.search.n_best > 1:
-        raise UserError(
-            f"search.n_best={translator.search.n_best} needs format=json: a line of text is one translation"
-        )
+    refuse_unshown(translator.search.n_best, config.format)
     render = RENDERERS[config.format]
     counts = Counts()
     name = "standard input" if config.input == "-" else config.input
-    with opened(config.output) as stream:
+    with ended_by_request(), opened(config.output) as stream:
         for lines in blocks:
             with progress_bar(len(lines), shown=config.input != "-") as progress:
                 found = translator.translate(
@@ -93,6 +96,27 @@ def refuse_contradictions(config: TranslateConfig) -> None:
             f"align_layer={config.align_layer} means nothing with format=text; "
             "type format=alignment or format=json beside it"
         )
+
+
+def refuse_unshown(n_best: int, format_name: str) -> None:
+    """Stop where translations would be found that the format has no place for."""
+    if n_best > 1 and format_name != "json":
+        raise UserError(
+            f"search.n_best={n_best} needs format=json: a line of format={format_name} is of one translation"
+        )
+
+
+def refuse_unequal(config: TranslateConfig, num_prefixes: int, num_lines: int) -> None:
+    """Stop where not each line of the input has its line in the file of beginnings."""
+    if num_prefixes != num_lines:
+        raise UserError(
+            f"prefixes={config.prefixes} has {_lines(num_prefixes)}, and {config.input} has "
+            f"{_lines(num_lines)}; give each line its beginning, a blank one where it is free"
+        )
+
+
+def _lines(number: int) -> str:
+    return f"{number:,} line{'' if number == 1 else 's'}"
 
 
 @dataclass
@@ -148,7 +172,7 @@ def standard_input(stream: io.BufferedReader | BinaryIO) -> Iterator[list[str]]:
     Raises
     ------
     UserError
-        A line that is not UTF-8, named.
+        A line that is not UTF-8, named, after the lines before it; input that cannot be read.
     """
     from minitrans.data.formats import decode_lines
 
@@ -156,21 +180,35 @@ def standard_input(stream: io.BufferedReader | BinaryIO) -> Iterator[list[str]]:
     lines = decode_lines(_lines_of(stream, arrived), "standard input")
     for line in lines:
         block = [line]
-        while arrived:
-            block.append(next(lines))
+        try:
+            while arrived:
+                block.append(next(lines))
+        except UserError:
+            yield block
+            raise
         yield block
 
 
 def _lines_of(stream: io.BufferedReader | BinaryIO, arrived: deque[bytes]) -> Iterator[bytes]:
     """Raw lines; ``arrived`` holds those that can be had without waiting."""
     rest = b""
-    while chunk := stream.read1(_BLOCK):  # type: ignore[union-attr]
+    while chunk := _chunk_of(stream):
         *whole, rest = (rest + chunk).split(b"\n")
         arrived.extend(whole)
         while arrived:
             yield arrived.popleft() + b"\n"
     if rest:
         yield rest
+
+
+def _chunk_of(stream: io.BufferedReader | BinaryIO) -> bytes:
+    """What has come; empty at the end."""
+    try:
+        return stream.read1(_BLOCK)  # type: ignore[union-attr]
+    except OSError as error:  # opened for writing alone, a terminal that has gone
+        raise UserError(
+            f"standard input cannot be read: {error.strerror}; name a file with input="
+        ) from error
 
 
 def refuse_existing(output: str) -> None:
@@ -234,6 +272,21 @@ def opened(output: str) -> Iterator[BinaryIO]:
         raise UserError(f"output={output} cannot be written: {error.strerror}") from error
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def ended_by_request() -> Iterator[None]:
+    """Let SIGTERM end the block as Ctrl-C does, so that no partial file is left."""
+    old = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, old)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # one request is enough
+    raise KeyboardInterrupt
 
 
 def write(stream: BinaryIO, lines: Iterable[str]) -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -198,11 +199,12 @@ def test_near_ties_are_counted_and_shown(capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["search.n_best=2"], "search.n_best=2 needs format=json"),
+        (["search.n_best=2"], "search.n_best=2 needs format=json: a line of format=text is of one"),
+        (["search.n_best=2", "format=alignment"], "a line of format=alignment is of one translation"),
         (["align_layer=1"], "align_layer=1 means nothing with format=text"),
         (["format=json", "align_layer=2"], "the model has 1 decoder layers, but no layer 2"),
         (["format=jsonl"], 'format cannot be "jsonl"; did you mean "json"?'),
-        (["prefixes=short.txt"], "there are 1 forced beginnings for 2 lines"),
+        (["prefixes=short.txt"], "short.txt has 1 line, and"),
         (["prefixes=long.txt"], "the forced beginning of line 2 has 8 tokens"),
         (["prefixes=short.txt", "input=-"], "prefixes= needs input="),
         (["input="], "input= is empty; give a file, or - for standard input"),
@@ -221,6 +223,32 @@ def test_what_cannot_hold_together_is_refused(
     Path("short.txt").write_text("a\n")
     Path("long.txt").write_text("a\naaaaaaaa\n")
     assert sentence in refused(call, capfd, "input=in.txt", "output=out.txt", *words)
+
+
+def test_what_was_typed_is_refused_before_loading(
+    call: Callable[..., int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    Path("in.txt").write_text("abc\nca\n\n")
+    Path("short.txt").write_text("a\n")
+    here = os.getcwd()
+    assert refused(call, capfd, "input=in.txt", "prefixes=short.txt") == (
+        f"error: prefixes={here}/short.txt has 1 line, and {here}/in.txt has 3 lines; "
+        "give each line its beginning, a blank one where it is free\n"
+    )
+    message = refused(call, capfd, "input=in.txt", "format=alignment", "search.n_best=2")
+    assert "checkpoint:" not in message
+
+
+def test_second_translations_that_the_checkpoint_asks_for_are_not_dropped(
+    call: Callable[..., int], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("in.txt").write_text("abc\n")
+    overlay = {"n_best": 2}
+    monkeypatch.setattr(
+        "minitrans.cli.translate.overlaid", lambda base, composed, typed, section: {**base, **overlay}
+    )
+    assert "search.n_best=2 needs format=json" in refused(call, capfd, "input=in.txt", "format=alignment")
+    assert call("input=in.txt", "format=json") == 0
 
 
 # --------------------------------------------------------------------------------------
@@ -321,8 +349,44 @@ def test_lines_are_handed_on_as_soon_as_they_are_whole() -> None:
 def test_a_bad_line_of_standard_input_is_named_by_its_number() -> None:
     blocks = standard_input(Pieces(b"one\ntwo\n", b"three\n\xff\n"))  # type: ignore[arg-type]
     assert next(blocks) == ["one", "two"]
+    assert next(blocks) == ["three"]
     with pytest.raises(UserError, match="standard input, line 4 is not UTF-8"):
         next(blocks)
+
+
+def test_the_lines_before_a_bad_one_are_not_lost() -> None:
+    blocks = standard_input(Pieces(b"one\ntwo\n\xff\nfour\n"))  # type: ignore[arg-type]
+    assert next(blocks) == ["one", "two"]
+    with pytest.raises(UserError, match="standard input, line 3 is not UTF-8"):
+        next(blocks)
+
+
+def test_standard_input_that_cannot_be_read(
+    call: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with open("written.txt", "wb") as writable, open(writable.fileno(), closefd=False) as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        assert (
+            "error: standard input cannot be read: Bad file descriptor; name a file with input="
+            in refused(call, capfd, "output=out.txt")
+        )
+    monkeypatch.setattr(sys, "stdin", None)
+    assert "standard input is closed; name a file with input=" in refused(call, capfd)
+
+
+def test_a_request_to_end_leaves_no_partial_file(checkpoint: Path, tmp_path: Path) -> None:
+    with start(checkpoint, tmp_path, "output=out.txt") as process:
+        assert process.stdin is not None and process.stderr is not None
+        process.stdin.write(b"abc\n")
+        process.stdin.flush()
+        while not any(path.stat().st_size for path in tmp_path.glob("*.partial")):
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.terminate()
+        said = process.stderr.read().decode().splitlines()
+        assert process.wait() == 130
+    assert said[-1] == "interrupted"
+    assert os.listdir(tmp_path) == []
 
 
 def test_lines_of_standard_input_are_counted_from_its_start(
@@ -339,8 +403,15 @@ def test_lines_of_standard_input_are_counted_from_its_start(
     assert os.listdir() == ["short.ckpt"]
 
 
-def start(checkpoint: Path, folder: Path) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, str(SCRIPT), f"checkpoint={checkpoint}", "accelerator=cpu", "threads=1"]
+def start(checkpoint: Path, folder: Path, *words: str) -> "subprocess.Popen[bytes]":
+    command = [
+        sys.executable,
+        str(SCRIPT),
+        f"checkpoint={checkpoint}",
+        "accelerator=cpu",
+        "threads=1",
+        *words,
+    ]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, cwd=folder, stdin=pipe, stdout=pipe, stderr=pipe)
 
