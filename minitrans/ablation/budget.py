@@ -9,12 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import accumulate, chain, takewhile
 
-import numpy as np
-
 from minitrans.ablation.study import Budget, spent_in_words
-from minitrans.analysis.flops import Shape, cost_of
+from minitrans.analysis.flops import cost_of, shapes_of
 from minitrans.config import TrainConfig, TrainerConfig
-from minitrans.data.plan import split
 from minitrans.data.stream import RunPlan
 from minitrans.errors import UserError
 from minitrans.model.encoder_decoder import EncoderDecoder
@@ -77,16 +74,8 @@ def _flops(model: EncoderDecoder, run_plan: RunPlan) -> Iterator[int]:
         cost = cost_of(model)
     except ValueError as error:
         raise UserError(f"budget.flops cannot be kept: {error}") from error
-    lengths = run_plan.encoded.lengths  # (n, 2)
     for *_, update in run_plan.updates(0):
-        (parts,) = split(update, lengths, world_size=1, accumulate=run_plan.size.accumulate)
-        yield sum(cost.of(_shape(lengths[part.rows])) for part in parts if part.weight)
-
-
-def _shape(lengths: np.ndarray) -> Shape:
-    """The shape of a micro-batch whose rows have these lengths, (B, 2)."""
-    (src_length, tgt_length), (src_tokens, tgt_tokens) = lengths.max(axis=0), lengths.sum(axis=0)
-    return Shape(len(lengths), int(src_length), int(tgt_length), int(src_tokens), int(tgt_tokens))
+        yield sum(map(cost.of, shapes_of(run_plan, update)))
 
 
 def told(budget: Budget, updates: Mapping[str, int]) -> str:

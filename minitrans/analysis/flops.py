@@ -24,7 +24,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from minitrans.data.batching import Batch, padded
-from minitrans.data.plan import split
+from minitrans.data.plan import Update, split
 from minitrans.data.stream import RunPlan
 from minitrans.data.tokenizer import UNKNOWN_ID
 from minitrans.model.attention import ScaledDotProductAttention
@@ -186,11 +186,16 @@ def training_flops(model: EncoderDecoder, run_plan: RunPlan, updates: int) -> in
 
 def _shapes(run_plan: RunPlan, updates: int) -> Iterator[Shape]:
     """The shape of every micro-batch, from the plan alone."""
+    for *_, update in itertools.islice(run_plan.updates(0), updates):
+        yield from shapes_of(run_plan, update)
+
+
+def shapes_of(run_plan: RunPlan, update: Update) -> Iterator[Shape]:
+    """The shapes of one update's micro-batches in a single process."""
     lengths = run_plan.encoded.lengths  # (n, 2)
-    for _, _, _, update in itertools.islice(run_plan.updates(0), updates):
-        (parts,) = split(update, lengths, world_size=1, accumulate=run_plan.size.accumulate)
-        for part in parts:
-            if part.weight:
-                sizes = lengths[part.rows]  # (B, 2)
-                longest, total = sizes.max(axis=0), sizes.sum(axis=0)  # (2,), (2,)
-                yield Shape(len(sizes), int(longest[0]), int(longest[1]), int(total[0]), int(total[1]))
+    (parts,) = split(update, lengths, world_size=1, accumulate=run_plan.size.accumulate)
+    for part in parts:
+        if part.weight:
+            sizes = lengths[part.rows]  # (B, 2)
+            longest, total = sizes.max(axis=0), sizes.sum(axis=0)  # (2,), (2,)
+            yield Shape(len(sizes), int(longest[0]), int(longest[1]), int(total[0]), int(total[1]))

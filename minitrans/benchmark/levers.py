@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from minitrans.benchmark.contest import Contestant, Spread, contestants, in_turn
+from minitrans.benchmark.contest import Spread
 from minitrans.benchmark.settings import BenchmarkConfig
-from minitrans.benchmark.train import OURS, Job, TrainingResult, dtype_of, train_in_windows
+from minitrans.benchmark.train import OURS, Job, TrainingResult, dtype_of, measure_jobs, train_in_windows
 from minitrans.model import attention, dropout, encoder_decoder, feedforward, transformer
 from minitrans.model.fast import attention as folded
 from minitrans.model.fast import cross_entropy
@@ -120,22 +120,20 @@ class LeversResult:
     @property
     def together(self) -> Spread:
         """Everything fast over everything plain."""
-        return _speed(self.fast).over(_speed(self.plain))
+        return self.fast.target_tokens_per_cpu_s.over(self.plain.target_tokens_per_cpu_s)
 
 
 def measure_levers(config: BenchmarkConfig) -> LeversResult:
     """Train with all pieces fast and with each one exchanged; then with none fast and with each one alone."""
-    run = config.training_run()
-    job = Job(run, dtype_of(run), config.warm_up, "")
     without = {name: [name] for name in NAMES}
     alone = {name: [other for other in NAMES if other != name] for name in NAMES}
-    among = _measure(config, job, {OURS: [], **without, PLAIN: NAMES})
-    apart = _measure(config, job, {PLAIN: NAMES, **alone})  # after the others, for the sake of memory
+    among = _measure(config, {OURS: [], **without, PLAIN: NAMES})
+    apart = _measure(config, {PLAIN: NAMES, **alone})  # after the others, for the sake of memory
     gains = [
         Gain(
             name,
-            alone=_speed(apart[name]).over(_speed(apart[PLAIN])),
-            kept=_speed(among[OURS]).over(_speed(among[name])),
+            alone=apart[name].target_tokens_per_cpu_s.over(apart[PLAIN].target_tokens_per_cpu_s),
+            kept=among[OURS].target_tokens_per_cpu_s.over(among[name].target_tokens_per_cpu_s),
             memory_mb=among[name].last.peak_rss_mb - among[OURS].last.peak_rss_mb,
         )
         for name in NAMES
@@ -143,24 +141,27 @@ def measure_levers(config: BenchmarkConfig) -> LeversResult:
     return LeversResult(gains, among[OURS], among[PLAIN])
 
 
-def _measure(
-    config: BenchmarkConfig, job: Job, exchanged: Mapping[str, Sequence[str]]
-) -> dict[str, TrainingResult]:
+@dataclass(frozen=True)
+class _ExchangedJob(Job):
+    """A training with the levers of these names exchanged for their plain twins."""
+
+    exchanged: tuple[str, ...] = ()
+
+
+def _measure(config: BenchmarkConfig, exchanged: Mapping[str, Sequence[str]]) -> dict[str, TrainingResult]:
     """The figures of trainings with these pieces exchanged, window by window in turn."""
-    made = (Contestant(name, _train, (job, away)) for name, away in exchanged.items())
-    with contestants(made) as started:
-        windows = in_turn(started, config.seconds, config.windows)
-        last = {contestant.name: contestant.finish() for contestant in started}
-    return {name: TrainingResult(name, job.dtype, tuple(windows[name]), last[name]) for name in exchanged}
+    run = config.training_run()
+    jobs = {
+        name: _ExchangedJob(run, dtype_of(run), config.warm_up, "", exchanged=tuple(away))
+        for name, away in exchanged.items()
+    }
+    results = measure_jobs(jobs, _train, config.seconds, config.windows)
+    return dict(zip(jobs, results, strict=True))
 
 
-def _train(channel: Connection, job: tuple[Job, Sequence[str]]) -> None:
-    """A training with some pieces exchanged for their plain twins."""
+def _train(channel: Connection, job: _ExchangedJob) -> None:
+    """Exchange the pieces, then train."""
     for lever in LEVERS:
-        if lever.name in job[1]:
+        if lever.name in job.exchanged:
             lever.exchange()
-    train_in_windows(channel, job[0])
-
-
-def _speed(result: TrainingResult) -> Spread:
-    return Spread(tuple(window.target_tokens_per_cpu_s for window in result.windows))
+    train_in_windows(channel, job)

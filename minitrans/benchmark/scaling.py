@@ -23,7 +23,7 @@ import numpy as np
 
 from minitrans.benchmark.contest import Contestant, contestants
 from minitrans.benchmark.settings import BenchmarkConfig
-from minitrans.benchmark.train import Job, dtype_of, measure_jobs
+from minitrans.benchmark.train import Job, dtype_of, measure_jobs, train_in_windows
 from minitrans.config import TrainConfig, plain
 from minitrans.data.tokenizer import SPECIAL_NAMES
 from minitrans.errors import UserError
@@ -172,7 +172,7 @@ def _point(axis: str, value: int, config: BenchmarkConfig) -> Point:
     with tempfile.TemporaryDirectory(prefix="minitrans-benchmark-") as folder:
         run = on_generated_text(config, Path(folder))
         job = Job(run, dtype_of(run), config.warm_up, profile="")
-        (result,) = measure_jobs({f"{axis} {value}": job}, config.seconds, config.windows)
+        (result,) = measure_jobs({f"{axis} {value}": job}, train_in_windows, config.seconds, config.windows)
     seconds = 1 / result.target_tokens_per_s.median
     counts, last = result.counts, result.last
     work = sum(window.useful_flops for window in result.windows) / counts.tgt_tokens

@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 import tempfile
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -141,6 +141,11 @@ class TrainingResult:
         return Spread(tuple(window.target_tokens_per_s for window in self.windows))
 
     @property
+    def target_tokens_per_cpu_s(self) -> Spread:
+        """Of each window."""
+        return Spread(tuple(window.target_tokens_per_cpu_s for window in self.windows))
+
+    @property
     def counts(self) -> Counts:
         """Of all windows."""
         return sum((window.counts for window in self.windows), Counts())
@@ -165,9 +170,7 @@ class TrainingResult:
             "target_tokens_per_s": speed.median,
             "spread": speed.spread,
             "windows": list(speed.values),
-            "target_tokens_per_cpu_s": Spread(
-                tuple(window.target_tokens_per_cpu_s for window in self.windows)
-            ).median,
+            "target_tokens_per_cpu_s": self.target_tokens_per_cpu_s.median,
             "updates_per_s": counts.updates / seconds,
             "target_tokens_per_update": counts.tgt_tokens / counts.updates,
             "padding_fraction": counts.padding_fraction,
@@ -199,13 +202,18 @@ def measure_training(config: BenchmarkConfig) -> list[TrainingResult]:
         )
     own = Job(run, dtype_of(run), config.warm_up, config.profile)
     jobs = {OURS: own, **(_rivals_jobs(own) if config.peers else {})}
-    ours, *others = measure_jobs(jobs, config.seconds, config.windows)
+    ours, *others = measure_jobs(jobs, train_in_windows, config.seconds, config.windows)
     return [*others, ours]
 
 
-def measure_jobs(jobs: Mapping[str, Job], seconds: float, windows: int) -> list[TrainingResult]:
-    """Let the trainings work in turn, so many windows of so many seconds; their figures in the same order."""
-    with contestants(Contestant(name, train_in_windows, job) for name, job in jobs.items()) as started:
+def measure_jobs(
+    jobs: Mapping[str, Job], work: Callable[[Connection, Any], None], seconds: float, windows: int
+) -> list[TrainingResult]:
+    """Let the trainings work in turn, so many windows of so many seconds; their figures in the same order.
+
+    ``work`` is :func:`train_in_windows`, or what calls it in the end.
+    """
+    with contestants(Contestant(name, work, job) for name, job in jobs.items()) as started:
         made = in_turn(started, seconds, windows)
         last = {contestant.name: contestant.finish() for contestant in started}
     return [TrainingResult(name, job.dtype, tuple(made[name]), last[name]) for name, job in jobs.items()]

@@ -145,24 +145,29 @@ class Translator:
         begun = self._begun(lines, prefixes, request.search, first_line)
         filled = [_Line(*parts) for parts in zip(lines, rows, begun, strict=True) if parts[1]]
         _report(progress, len(lines) - len(filled))
-        lengths = np.array([len(line.ids) + 1 for line in filled], dtype=np.int64)
-        batches = evaluation_batches(lengths, self.batch_tokens) if filled else []
+        found = iter(self._translate_all(filled, request, progress) if filled else [])
+        return [next(found) if row else BLANK for row in rows]
 
+    def _translate_all(
+        self, lines: Sequence[_Line], request: _Request, progress: Callable[[int], object] | None
+    ) -> list[Translation]:
+        """All lines, in batches of like lengths; the translations in the lines' order."""
+        lengths = np.array([len(line.ids) + 1 for line in lines], dtype=np.int64)
+        batches = evaluation_batches(lengths, self.batch_tokens)
         searched = packed(self.model)  # anew in each call: the model may have been trained in between
 
         def translate_batch(batch: np.ndarray) -> list[Translation]:
-            translations = self._translate(searched, [filled[i] for i in batch], request)
+            translations = self._translate(searched, [lines[i] for i in batch], request)
             _report(progress, len(batch))
             return translations
 
         with evaluating(self.model):
             translated = self.processes.map(translate_batch, batches)
-        found: list[Translation] = [BLANK] * len(filled)
+        found: list[Translation] = [BLANK] * len(lines)
         for batch, translations in zip(batches, translated, strict=True):
             for i, translation in zip(batch, translations, strict=True):
                 found[i] = translation
-        in_order = iter(found)
-        return [next(in_order) if row else BLANK for row in rows]
+        return found
 
     def _settings(self, options: SearchOptions) -> SearchConfig:
         """The translator's settings with ``options`` over them."""

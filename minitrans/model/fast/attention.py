@@ -48,9 +48,7 @@ def folded_attention(
     """
     if written_by_shape(query):
         with torch.autocast("cpu", enabled=False):
-            output = folded_attention(
-                _wide(query), _wide(key), _wide(value), mask, scale=scale, dropout=dropout
-            )
+            output = folded_attention(wide(query), wide(key), wide(value), mask, scale=scale, dropout=dropout)
         return output.to(value.dtype)
     b, h, t, _ = query.shape
     empty = None if mask is None else ~mask.any(dim=-1, keepdim=True)
@@ -80,7 +78,7 @@ def _softmax(logits: Tensor) -> Tensor:
     return F.pad(logits, (0, LANES - num_keys), value=float("-inf")).softmax(dim=-1)[..., :num_keys]
 
 
-def _wide(x: Tensor) -> Tensor:
+def wide(x: Tensor) -> Tensor:
     """A float32 copy, head by head."""
     return x.to(torch.float32, memory_format=torch.contiguous_format)
 

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from minitrans.model.attention import MultiHeadAttention, ScaledDotProductAttention
 from minitrans.model.cache import Cache, LayerCache
 from minitrans.model.encoder_decoder import EncoderDecoder
-from minitrans.model.fast.attention import folded_attention
+from minitrans.model.fast.attention import folded_attention, wide
 from minitrans.model.fast.rows import filled
 from minitrans.model.feedforward import FeedForward, GatedFeedForward
 from minitrans.model.layers import DecoderLayer, EncoderLayer, Residual
@@ -279,11 +279,7 @@ def _joined(heads: Tensor) -> Tensor:
 
 def _widened(cache: LayerCache) -> LayerCache:
     """With the source's keys and values in float32, as several queries need them: once, not every step."""
-    return replace(cache, cross_key=_wide(cache.cross_key), cross_value=_wide(cache.cross_value))
-
-
-def _wide(x: Tensor) -> Tensor:
-    return x.to(torch.float32, memory_format=torch.contiguous_format)
+    return replace(cache, cross_key=wide(cache.cross_key), cross_value=wide(cache.cross_value))
 
 
 def _packed_network(network: nn.Module | None, residual: Residual | None) -> Callable[[Tensor], Tensor]:
