@@ -201,6 +201,7 @@ class TrainerConfig:
         "auto",
         choices=("auto", "fp32", "bf16", "fp64"),
     )
+    compile: bool = _doc("torch.compile the Transformer's stacks, for a GPU (a minute at the start)", False)
     num_workers: int = _doc("loader processes (0: load in the training process)", 0, low=0)
     progress_bar: bool = _doc("show the progress bar", True)
 

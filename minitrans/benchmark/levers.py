@@ -51,13 +51,19 @@ def _torch_dropout(x: Tensor, rate: float) -> Tensor:
     return torch.nn.functional.dropout(x, rate, training=True)
 
 
+def _whole_loss(
+    states: Tensor, weight: Tensor, targets: Tensor, label_smoothing: float, *, num_real: int | None
+) -> tuple[Tensor, Tensor]:
+    return cross_entropy_sums(states, weight, targets, label_smoothing)
+
+
 def _same(x: Tensor) -> Tensor:
     return x
 
 
 LEVERS = (
     Lever("freed memory kept", ((fit, "keep_freed_memory", lambda: False),)),
-    Lever("loss in chunks", ((encoder_decoder, "chunked_cross_entropy_sums", cross_entropy_sums),)),
+    Lever("loss in chunks", ((encoder_decoder, "chunked_cross_entropy_sums", _whole_loss),)),
     Lever("dropout from bytes", ((dropout, "byte_dropout", _torch_dropout),)),
     Lever("attention folded", ((attention, "choose_backend", _plain_backend),)),
     Lever("short rows of keys filled", ((folded, "_softmax", lambda logits: logits.softmax(dim=-1)),)),

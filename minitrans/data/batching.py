@@ -25,6 +25,7 @@ class Batch:
     lines: tuple[int, ...]  # rows of the split, from 0
     weight: float = 1.0  # 0.0: computed for the sake of the other processes alone
     number: int = 0  # among the micro-batches of its update, over all processes
+    counted: int | None = None  # real target tokens, so that no GPU has to be asked
 
     @property
     def src_mask(self) -> Tensor:
@@ -71,13 +72,15 @@ def padded(rows: Sequence[Sequence[int] | np.ndarray], *, start: bool = False, e
 def collate(encoded: EncodedCorpus, rows: np.ndarray, *, weight: float = 1.0, number: int = 0) -> Batch:
     """The pairs ``rows`` of an encoded corpus as one batch; see :class:`Batch`."""
     tgt = [encoded.tgt[row] for row in rows]
+    tgt_out = padded(tgt, end=True)
     return Batch(
         src=padded([encoded.src[row] for row in rows], end=True),
         tgt_in=padded(tgt, start=True),
-        tgt_out=padded(tgt, end=True),
+        tgt_out=tgt_out,
         lines=tuple(encoded.lines[rows].tolist()),
         weight=weight,
         number=number,
+        counted=int((tgt_out != PAD_ID).sum()),
     )
 
 

@@ -6,6 +6,7 @@ Read :func:`scaled_dot_product_attention` first: it is the whole idea in four ma
 another way to the same numbers; a test holds the two equal over a grid of shapes, masks and types.
 """
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -113,13 +114,13 @@ def fused_attention(
         Probability of a zero among the weights.
     """
     num_queries, num_keys = query.size(-2), key.size(-2)
-    # torch anchors its causal flag at the first key: right for squares alone.
-    flag = causal and mask is None and num_queries == num_keys
-    mask = _combine(mask, causal and not flag, num_queries, num_keys, query.device)
-    opened = None if mask is None else _open_empty_rows(mask)
-    output = F.scaled_dot_product_attention(
-        query, key, value, attn_mask=opened, dropout_p=dropout_rate, is_causal=flag, scale=scale
+    attend = functools.partial(
+        F.scaled_dot_product_attention, query, key, value, dropout_p=dropout_rate, scale=scale
     )
+    if causal and mask is None and num_queries == num_keys:
+        return attend(is_causal=True)  # torch anchors its flag at the first key: right for squares alone
+    mask = _combine(mask, causal, num_queries, num_keys, query.device)
+    output = attend(attn_mask=None if mask is None else _open_empty_rows(mask))
     if mask is not None:
         output = output.masked_fill(~mask.any(dim=-1, keepdim=True), 0.0)
     return output

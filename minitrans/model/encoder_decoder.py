@@ -202,17 +202,27 @@ class EncoderDecoder(nn.Module):
         """(..., D) -> (..., N)."""
         return self.output(states)
 
-    def nll(self, states: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+    def nll(
+        self, states: Tensor, targets: Tensor, label_smoothing: float = 0.0, num_real: int | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Cross-entropy summed over the real tokens of (B, T) ``targets``.
 
         See :func:`minitrans.model.loss.cross_entropy_sums`.
+
+        Parameters
+        ----------
+        num_real
+            How many they are, where that is known: a GPU is then not waited for.
 
         Returns
         -------
         The smoothed sum (with a gradient) and the plain sum in nats (without), float32 scalars.
         """
-        sums = chunked_cross_entropy_sums if self.fast else cross_entropy_sums
-        return sums(states, self.output.weight, targets, label_smoothing)
+        if not self.fast:
+            return cross_entropy_sums(states, self.output.weight, targets, label_smoothing)
+        return chunked_cross_entropy_sums(
+            states, self.output.weight, targets, label_smoothing, num_real=num_real
+        )
 
     def forward(self, src: Tensor, src_mask: Tensor, tgt: Tensor) -> Tensor:
         """(B, S) ids, (B, 1, S) bool, (B, T) ids -> logits (B, T, N)."""

@@ -33,6 +33,7 @@ from minitrans.training.callbacks import (
     Stopwatch,
     Validate,
 )
+from minitrans.training.compiled import compiled_states, states
 from minitrans.training.ema import MovingAverage
 from minitrans.training.interruption import Interruption, own_signals
 from minitrans.training.log import MetricsFile, close_loggers, make_loggers
@@ -74,7 +75,12 @@ def fit(config: TrainConfig, folder: RunFolder, material: Material, start: Check
     if config.training.fast:
         keep_freed_memory()
     module = TranslationModule(
-        material.model, material.optimizer, material.schedule, config.training, config.seed
+        material.model,
+        material.optimizer,
+        material.schedule,
+        config.training,
+        config.seed,
+        compiled_states() if config.trainer.compile else states,
     )
     if config.trainer.precision == "fp64":
         module.double()  # before a checkpoint's weights come in

@@ -37,6 +37,7 @@ from minitrans.data.stream import Share
 from minitrans.data.tokenizer import PAD_ID
 from minitrans.errors import UserError
 from minitrans.model.encoder_decoder import EncoderDecoder
+from minitrans.training.compiled import States, states
 from minitrans.training.optimizer import AdamW
 from minitrans.training.schedule import Schedule
 from minitrans.training.seeding import seed_micro_batch
@@ -105,10 +106,19 @@ class TranslationModule(LightningModule):
         Label smoothing, clipping.
     seed
         The run's seed, from which each micro-batch's dropout follows.
+    run_stacks
+        From the model and a batch to the decoder's states: :func:`minitrans.training.compiled.states`, or its
+        compiled twin.
     """
 
     def __init__(
-        self, model: EncoderDecoder, optimizer: AdamW, schedule: Schedule, settings: TrainingConfig, seed: int
+        self,
+        model: EncoderDecoder,
+        optimizer: AdamW,
+        schedule: Schedule,
+        settings: TrainingConfig,
+        seed: int,
+        run_stacks: States = states,
     ):
         super().__init__()
         self.automatic_optimization = False
@@ -117,6 +127,7 @@ class TranslationModule(LightningModule):
         self.schedule = schedule
         self.settings = settings
         self.seed = seed
+        self.run_stacks = run_stacks
         self.progress = Progress()
         self.totals = Totals()
         self.report = UpdateReport()
@@ -164,10 +175,9 @@ class TranslationModule(LightningModule):
 
     def losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Sums over the real target tokens of one micro-batch: the smoothed loss and the plain nll."""
-        src_mask = batch.src_mask
-        memory = self.model.encode(batch.src, src_mask)
-        states = self.model.decode(batch.tgt_in, memory, src_mask)
-        return self.model.nll(states, batch.tgt_out, self.settings.label_smoothing)
+        return self.model.nll(
+            self.run_stacks(self.model, batch), batch.tgt_out, self.settings.label_smoothing, batch.counted
+        )
 
     def catch_up(self) -> None:
         """Read what the updates since the last time came to, so that totals and report tell it.

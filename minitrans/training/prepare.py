@@ -54,6 +54,7 @@ def prepare(config: TrainConfig, tokenizers: Tokenizers | None = None) -> Materi
     """
     refuse_machine(config.trainer)
     refuse_sharded(config)
+    refuse_uncompilable(config)
     source = construct(SOURCES, config.data, {}, "data")
     require_tokenizer(source.bleu_tokenize)
     # every split is read, so that a bad one stops here and not after hours
@@ -95,18 +96,49 @@ def _model(config: TrainConfig, tokenizers: Tokenizers, fast: bool) -> EncoderDe
 
 def refuse_machine(trainer: TrainerConfig) -> None:
     """Stop where the run asks for more than this machine has."""
-    num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    num_gpus = count_gpus()
     if trainer.accelerator == "gpu" and num_gpus == 0:
         raise UserError(
             "trainer.accelerator=gpu, but torch finds no GPU here; use trainer=cpu or trainer=auto"
         )
-    on_gpu = trainer.accelerator != "cpu" and num_gpus > 0
+    on_gpu = takes_gpu(trainer)
     refuse_unbearable(trainer.devices, "trainer.devices")
     refuse_unbearable(trainer.num_workers, "trainer.num_workers")
     if on_gpu and trainer.devices > num_gpus:
         raise UserError(
             f"trainer.devices={trainer.devices}, but this machine has {num_gpus}; "
             f"use trainer.devices={num_gpus}"
+        )
+
+
+def count_gpus() -> int:
+    """GPUs of this machine that torch can use."""
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def takes_gpu(trainer: TrainerConfig) -> bool:
+    """Whether a training with these settings runs on a GPU here."""
+    return trainer.accelerator != "cpu" and count_gpus() > 0
+
+
+def refuse_uncompilable(config: TrainConfig) -> None:
+    """Stop where ``trainer.compile`` would record the model anew again and again, or not at all."""
+    if not config.trainer.compile:
+        return
+    if config.model.architecture != "transformer":
+        raise UserError(
+            "trainer.compile=true is for the Transformer, but "
+            f"model.architecture={config.model.architecture}; use trainer.compile=false"
+        )
+    if config.trainer.strategy == "fsdp":
+        raise UserError(
+            "trainer.compile=true needs whole weights, of which each process keeps a part with "
+            "trainer.strategy=fsdp; use trainer.strategy=ddp, or trainer.compile=false"
+        )
+    if config.training.fast and not takes_gpu(config.trainer):
+        raise UserError(
+            "trainer.compile=true is for a GPU, and this training runs on the processor, whose fast twins "
+            "cannot be compiled; use trainer.compile=false (or training.fast=false, to try it)"
         )
 
 

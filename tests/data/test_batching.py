@@ -26,7 +26,7 @@ def test_collate():
     assert batch.lines == (20, 10)
     assert (batch.weight, batch.number) == (0.0, 3)
     assert batch.src_mask.tolist() == [[[True, True, False]], [[True, True, True]]]
-    assert batch.num_target_tokens == 6
+    assert batch.num_target_tokens == batch.counted == 6
 
 
 def test_a_blank_source_is_its_end_token():

@@ -1,3 +1,5 @@
+import functools
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -104,6 +106,20 @@ def test_chunks_change_nothing(rows: int, length: int, chunk: int, label_smoothi
         chunked = values_and_gradients(chunked_cross_entropy_sums, *arguments)
     for got, want in zip(chunked, plain, strict=True):
         torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("targets", [[[3, 0, 0], [0, 0, 5]], [[0, 0, 0], [0, 0, 0]], [[1, 2, 3], [4, 5, 1]]])
+def test_a_number_of_real_targets_known_beforehand_changes_nothing(targets: list[list[int]]) -> None:
+    torch.manual_seed(1)
+    labels = torch.tensor(targets)
+    arguments = torch.randn(2, 3, 4), torch.randn(6, 4), labels, 0.1, 1.0
+    known = functools.partial(chunked_cross_entropy_sums, num_real=int((labels != 0).sum()))
+    for got, want in zip(
+        values_and_gradients(known, *arguments),
+        values_and_gradients(chunked_cross_entropy_sums, *arguments),
+        strict=True,
+    ):
+        assert torch.equal(got, want)
 
 
 def test_twins_agree_under_autocast() -> None:

@@ -244,7 +244,9 @@ class Plane(nn.Module):
     def decode(self, tgt: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
         return memory
 
-    def nll(self, states: Tensor, targets: Tensor, label_smoothing: float) -> tuple[Tensor, Tensor]:
+    def nll(
+        self, states: Tensor, targets: Tensor, label_smoothing: float, num_real: int | None
+    ) -> tuple[Tensor, Tensor]:
         loss = (states[0].float() * self.point).sum()
         return loss, loss.detach()
 
@@ -315,12 +317,13 @@ def test_a_loss_that_is_not_a_number_names_update_and_lines_and_changes_no_weigh
 
 
 class NoLooks(TorchDispatchMode):
-    """Fails where a tensor becomes a number of Python's."""
+    """Fails where a tensor becomes a number of Python's, or decides how large another one is."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        assert func not in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.equal.default)
+        looks = torch.ops.aten
+        assert func not in (looks._local_scalar_dense.default, looks.equal.default, looks.nonzero.default)
         return func(*args, **(kwargs or {}))
 
 

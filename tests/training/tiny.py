@@ -129,7 +129,8 @@ def batch_of(pairs: list[tuple[list[int], list[int]]], number: int = 0, weight: 
         src[row, : len(source) + 1] = torch.tensor([*source, 2])
         tgt_in[row, : len(target) + 1] = torch.tensor([1, *target])
         tgt_out[row, : len(target) + 1] = torch.tensor([*target, 2])
-    return Batch(src, tgt_in, tgt_out, tuple(range(len(pairs))), weight, number)
+    counted = sum(len(target) + 1 for _, target in pairs)
+    return Batch(src, tgt_in, tgt_out, tuple(range(len(pairs))), weight, number, counted)
 
 
 def share_of(*batches: Batch, update: int = 1, target_tokens: int | None = None) -> Share:

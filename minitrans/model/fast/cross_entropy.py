@@ -18,10 +18,24 @@ CHUNK_ROWS = 512
 
 
 def chunked_cross_entropy_sums(
-    states: Tensor, weight: Tensor, targets: Tensor, label_smoothing: float = 0.0, pad_id: int = 0
+    states: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    label_smoothing: float = 0.0,
+    pad_id: int = 0,
+    *,
+    num_real: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The same values and gradients as :func:`minitrans.model.loss.cross_entropy_sums`."""
-    real = (targets.flatten() != pad_id).nonzero().squeeze(-1)  # (R,)
+    """The same values and gradients as :func:`minitrans.model.loss.cross_entropy_sums`.
+
+    Parameters
+    ----------
+    num_real
+        R, where it is known: to find out, one waits until a GPU has come so far.
+    """
+    is_real = targets.flatten() != pad_id  # (B*T,)
+    found = is_real.nonzero() if num_real is None else torch.nonzero_static(is_real, size=num_real)
+    real = found.squeeze(-1)  # (R,)
     rows = states.flatten(0, -2).index_select(0, real)  # (B, T, D) -> (B*T, D) -> (R, D)
     labels = targets.flatten().index_select(0, real)  # (R,)
     smoothed, nll = _ChunkedCrossEntropy.apply(rows, weight, labels, label_smoothing)
