@@ -20,6 +20,7 @@ from minitrans.cli.main import run_main
 from minitrans.config import SearchConfig, TranslateConfig, parse, plain
 from minitrans.errors import UserError
 from minitrans.progress import progress_bar
+from minitrans.signals import handled_by
 
 if TYPE_CHECKING:
     import torch
@@ -54,7 +55,8 @@ def translate(composed: Composed[TranslateConfig]) -> None:
     render = RENDERERS[config.format]
     counts = Counts()
     name = "standard input" if config.input == "-" else config.input
-    with ended_by_request(), opened(config.output) as stream:
+    # SIGTERM ends it as Ctrl-C does, so that no partial file is left
+    with handled_by(_interrupt, (signal.SIGTERM,)), opened(config.output) as stream:
         for lines in blocks:
             with progress_bar(len(lines), shown=config.input != "-") as progress:
                 found = translator.translate(
@@ -272,16 +274,6 @@ def opened(output: str) -> Iterator[BinaryIO]:
         raise UserError(f"output={output} cannot be written: {error.strerror}") from error
     finally:
         partial.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def ended_by_request() -> Iterator[None]:
-    """Let SIGTERM end the block as Ctrl-C does, so that no partial file is left."""
-    old = signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, old)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

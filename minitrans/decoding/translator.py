@@ -185,7 +185,9 @@ class Translator:
             return [[] for _ in lines]
         require_sentences(prefixes, "the forced beginnings", first_line)
         if len(prefixes) != len(lines):
-            raise UserError(f"there are {len(prefixes)} forced beginnings for {len(lines)} lines")
+            raise UserError(
+                f"each line needs one forced beginning, but there are {len(lines)} and {len(prefixes)}"
+            )
         begun = self.tokenizers.tgt.encode(prefixes)
         longest = longest_allowed(search, self.model.tgt_limit)
         for number, ids in enumerate(begun, start=first_line):

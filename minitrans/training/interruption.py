@@ -1,33 +1,13 @@
 """Stopping in good order: finish the update, save, say how to go on."""
 
-import contextlib
 import signal
-import threading
-from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
 import torch
 from lightning.pytorch import Trainer
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-
-
-@contextlib.contextmanager
-def handled_by(request: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Call ``request`` for each of :data:`SIGNALS` inside the block; afterwards the old handlers again.
-
-    Outside the main thread, where Python allows no handlers, it does nothing.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    old = {number: signal.signal(number, request) for number in SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
+from minitrans.signals import handled_by
 
 
 class Interruption:

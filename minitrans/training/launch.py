@@ -29,8 +29,8 @@ from minitrans.config import TrainConfig, TrainerConfig, parse
 from minitrans.errors import UserError
 from minitrans.processes import Launched, launched
 from minitrans.run import RunFolder
+from minitrans.signals import handled_by
 from minitrans.training.fit import fit
-from minitrans.training.interruption import handled_by
 from minitrans.training.prepare import prepare
 
 _FINISHED = "finished"

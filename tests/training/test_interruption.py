@@ -16,8 +16,9 @@ from lightning.pytorch import LightningModule, Trainer
 from minitrans import checkpoint
 from minitrans.config import TrainConfig, plain
 from minitrans.run import RunFolder
+from minitrans.signals import SIGNALS
 from minitrans.training.callbacks import LogMetrics
-from minitrans.training.interruption import SIGNALS, Interruption
+from minitrans.training.interruption import Interruption
 from minitrans.training.resume import continuation
 from tests.training.tiny import assert_equal, changed, train
 
