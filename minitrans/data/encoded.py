@@ -6,6 +6,7 @@ Letters: n pairs.
 import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
 import datasets
@@ -103,8 +104,8 @@ def _encode_side(
     blocks, counts = [], []
     for start in range(0, len(texts), _ROWS_AT_A_TIME):
         rows = tokenizer.encode(texts[start : start + _ROWS_AT_A_TIME])
-        counts.append(np.array([len(row) for row in rows], dtype=np.int64))
-        blocks.append(np.fromiter((id_ for row in rows for id_ in row), dtype=np.int32))
+        counts.append(np.fromiter(map(len, rows), dtype=np.int64, count=len(rows)))
+        blocks.append(np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=counts[-1].sum()))
     np.save(folder / f"{name}.ids.npy", np.concatenate(blocks))
     np.save(folder / f"{name}.counts.npy", np.concatenate(counts))
 
