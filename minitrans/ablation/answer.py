@@ -39,6 +39,7 @@ MORE_SEEDS = (3, 5, 10)
 """Numbers of seeds for which the power note says what they would show."""
 
 NO_DIFFERENCE, WORSE, BETTER = "no difference", "worse", "better"
+NOT_TESTED = "not tested"
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,9 @@ class Comparison:
 
     @property
     def direction(self) -> str:
-        """``better`` or ``worse`` where a difference was found, else ``no difference``."""
+        """``better`` or ``worse`` where a difference was found, else ``no difference``; or ``not tested``."""
+        if self.p_holm is None:
+            return NOT_TESTED
         if not self.found or self.test is None:
             return NO_DIFFERENCE
         return BETTER if (self.test.mean > 0) != self.less_is_better else WORSE
@@ -244,7 +247,7 @@ class _Samples:
 def _power(comparisons: Sequence[Comparison]) -> Power | None:
     tests = [c.test for c in comparisons if c.test is not None and c.test.n > 1]
     sd = pooled_sd(tests)
-    if sd is None:
+    if not sd:  # without a spread nothing can be said of it
         return None
     counts = Counter(test.n for test in tests)
     seeds = max(counts, key=lambda n: (counts[n], n))
@@ -275,14 +278,22 @@ def _sentence(results: Results, comparisons: Sequence[Comparison], power: Power 
     tested = [c for c in paired if c.p_holm is not None]
     if not tested:
         seen = "; ".join(_seen(c, unit) for c in paired)
-        return f"No answer: one seed cannot tell a difference from the luck of that seed ({seen})."
+        unpaired = [c.variant for c in comparisons if c.test is None]
+        rest = f", and {_list(unpaired)} has no paired seed" if unpaired else ""
+        few = "one seed cannot tell a difference from the luck of that seed"
+        if any(len(c.seeds) > 1 for c in paired):
+            few = "differences without any spread over seeds cannot be judged"
+        return f"No answer: {few} ({seen}){rest}."
     clauses = [_clause(c, unit) for c in tested if c.found]
     others = [c for c in tested if not c.found]
     if others:
         clauses.append(_no_difference(others, unit, power))
-    if len(tested) < len(comparisons):
-        names = _list([c.variant for c in comparisons if c not in tested])
-        clauses.append(f"{names} cannot be judged for want of paired seeds")
+    for reason, untested in (
+        ("paired seeds", [c for c in comparisons if len(c.seeds) < 2]),
+        ("a spread between seeds", [c for c in comparisons if len(c.seeds) > 1 and c not in tested]),
+    ):
+        if untested:
+            clauses.append(f"{_list([c.variant for c in untested])} cannot be judged for want of {reason}")
     return f"{_confidence(results, tested)}: {'; '.join(clauses)}."
 
 

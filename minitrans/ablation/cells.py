@@ -81,7 +81,7 @@ class CellMaker:
     def __init__(self, study: Study, typed: Sequence[str], compose: Compose, code: str) -> None:
         self.study, self.compose, self.code = study, compose, code
         self.base = (*study.base, *typed)
-        self._data: dict[str, list[str]] = {}
+        self._data: dict[str, tuple[list[str], list[str]]] = {}
         self._composed: dict[tuple[str, ...], tuple[TrainConfig, dict[str, Any]]] = {}
         self._updates: dict[str, int] = {}
 
@@ -141,11 +141,21 @@ class CellMaker:
         return address(config, self._data_hashes(config.data), self.code)
 
     def _data_hashes(self, data: Mapping[str, Any]) -> list[str]:
+        splits, hashes = self._source(data)
+        return [*splits, *hashes]
+
+    def _source(self, data: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+        """The names of the splits, and the hashes of their content."""
         key = hash_plain(data)
         if key not in self._data:
             source = construct(SOURCES, data, {}, "data")
-            self._data[key] = [*source.splits(), *source.hashes().values()]
+            self._data[key] = [*source.splits()], [*source.hashes().values()]
         return self._data[key]
+
+    def tests(self, config: TrainConfig) -> list[str]:
+        """The names of the splits that a cell with this configuration is scored on."""
+        splits, _ = self._source(config.data)
+        return [split for split in splits if split not in ("train", "valid")]
 
 
 def address(config: TrainConfig, data: Sequence[str], code: str) -> str:

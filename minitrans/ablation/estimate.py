@@ -10,6 +10,7 @@ from statistics import mean
 from minitrans.ablation.cells import Cell
 from minitrans.ablation.folder import DONE, State, StudyFolder
 from minitrans.config import SearchConfig, TrainConfig
+from minitrans.errors import StoppedEarlyError
 from minitrans.run import RunFolder, open_or_create
 
 WARM_UP_UPDATES = 6
@@ -49,7 +50,9 @@ def warm_up(config: TrainConfig) -> Pace:
     Raises
     ------
     UserError
-        Whatever keeps the experiment from starting.
+        Whatever keeps the experiment from starting, or its updates from being made.
+    StoppedEarlyError
+        Somebody asked to stop meanwhile.
     """
     from minitrans.training.fit import fit
     from minitrans.training.prepare import prepare
@@ -74,15 +77,22 @@ def warm_up(config: TrainConfig) -> Pace:
     with tempfile.TemporaryDirectory(prefix="minitrans-warm-up-") as path:
         folder = open_or_create(RunFolder.of(path))
         fit(short, folder, prepare(short), None)
-        seconds = _seconds_an_update(folder.metrics)
+        clock = _clock(folder.metrics)
+    if len(clock) < WARM_UP_UPDATES:
+        raise StoppedEarlyError(
+            "stopped while the pace was measured, before any cell; go on with the same line"
+        )
+    counted = clock[_NOT_COUNTED:-1]
+    seconds = (counted[-1] - counted[0]) / max(1, len(counted) - 1)
     return Pace({"": seconds}, "measured now, of one variant")
 
 
-def _seconds_an_update(metrics: Path) -> float:
+def _clock(metrics: Path) -> list[float]:
+    """When each update was made, in seconds."""
+    if not metrics.exists():  # not one was
+        return []
     with metrics.open(encoding="utf8", newline="") as file:
-        clock = [float(row["seconds"]) for row in csv.DictReader(file) if row["split"] == "train"]
-    counted = clock[_NOT_COUNTED:-1]
-    return (counted[-1] - counted[0]) / max(1, len(counted) - 1)
+        return [float(row["seconds"]) for row in csv.DictReader(file) if row["split"] == "train"]
 
 
 def seconds_left(pace: Pace, cells: Sequence[Cell], states: Mapping[str, State], jobs: int) -> float:
@@ -97,5 +107,5 @@ def seconds_left(pace: Pace, cells: Sequence[Cell], states: Mapping[str, State],
 def in_words(seconds: float) -> str:
     """``"40 seconds"``, ``"12 minutes"``, ``"3.5 hours"``."""
     if seconds < 90:
-        return f"{seconds:.0f} seconds"
+        return f"{seconds:.0f} second{'s' * (round(seconds) != 1)}"
     return f"{seconds / 60:.0f} minutes" if seconds < 90 * 60 else f"{seconds / 3600:.1f} hours"

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from minitrans import checkpoint
 from minitrans.ablation.budget import countable
@@ -29,6 +30,8 @@ class Cost:
         Target tokens trained on.
     tokens_per_s
         Of training; cells that ran side by side slow each other down.
+    counted
+        Address of the cell whose operations they are: other seeds have other batches.
     """
 
     parameters: float
@@ -37,6 +40,7 @@ class Cost:
     updates: float
     tokens_per_s: float | None
     note: str
+    counted: str
 
     def quantity(self, name: str) -> float | None:
         """One of ``QUANTITIES``."""
@@ -71,7 +75,8 @@ def costs(results: Results) -> dict[str, Cost]:
         outcomes = results.outcomes(variant.name)
         if not outcomes:
             continue
-        flops, note = _counted(results, next(iter(results.finished(variant.name).values())))
+        first = next(iter(results.finished(variant.name).values()))
+        flops, note = _counted(results, first)
         speeds = [outcome.tokens_per_s for outcome in outcomes if outcome.tokens_per_s is not None]
         found[variant.name] = Cost(
             parameters=_mean([outcome.parameters for outcome in outcomes]),
@@ -80,6 +85,7 @@ def costs(results: Results) -> dict[str, Cost]:
             updates=_mean([outcome.updates for outcome in outcomes]),
             tokens_per_s=_mean(speeds) if speeds else None,
             note=note,
+            counted=first.address,
         )
     return found
 
@@ -109,14 +115,22 @@ def unfair(results: Results, found: Mapping[str, Cost]) -> list[Unfair]:
 def _counted(results: Results, cell: Cell) -> tuple[int | None, str]:
     """The operations of a cell's training; counted once and remembered in the study folder."""
     path = results.folder / "flops.json"
-    known: dict[str, int] = json.loads(path.read_text(encoding="utf8")) if path.exists() else {}
+    known = _remembered(path)
     if cell.address not in known:
         try:
             known[cell.address] = cell_flops(cell)
-        except (UserError, ValueError) as error:
+        except (UserError, ValueError, OSError, KeyError) as error:
             return None, str(error)
         write_json(path, known)
     return known[cell.address], ""
+
+
+def _remembered(path: Path) -> dict[str, int]:
+    """Address -> operations, as far as the file tells; what it does not is counted again."""
+    try:
+        return {str(address): int(count) for address, count in json.loads(path.read_text("utf8")).items()}
+    except (OSError, ValueError, AttributeError, TypeError):
+        return {}
 
 
 def cell_flops(cell: Cell) -> int:

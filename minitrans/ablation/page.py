@@ -83,6 +83,7 @@ def _alarms(findings: Findings) -> list[Block]:
             f"Seeds of {', '.join(failed)} failed. A variant that is judged by the seeds that went well "
             "looks better than it is."
         )
+    alarms += [f"{' and '.join(names)} are one and the same configuration." for names in _same(found)]
     alarms += _unlike(findings)
     alarms += [_unfair_words(flag) for flag in findings.unfair]
     alarms += _few_seeds(findings.answer.comparisons)
@@ -92,6 +93,15 @@ def _alarms(findings: Findings) -> list[Block]:
             "than others (tune=lr searches a learning rate for each)."
         )
     return [Alarm(text) for text in alarms]
+
+
+def _same(found: Results) -> list[list[str]]:
+    """Names of variants that are one configuration: their cells have one address."""
+    names: dict[tuple[str, int], list[str]] = {}
+    for cell in found.cells:
+        if cell.address:  # it has none while it waits for its rate
+            names.setdefault((cell.address, cell.seed), []).append(cell.variant)
+    return [list(group) for group in dict.fromkeys(map(tuple, names.values())) if len(group) > 1]
 
 
 def _unlike(findings: Findings) -> list[str]:
@@ -174,7 +184,9 @@ def _difference_row(comparison: Comparison) -> tuple[str, ...]:
     test, sentences = comparison.test, comparison.sentences
     if test is None:
         return (comparison.variant, comparison.against, "0", *[""] * 6, "no paired seed yet")
-    finding = "one seed: no test" if test.p is None else comparison.direction
+    finding = comparison.direction
+    if test.p is None:
+        finding = "one seed: no test" if test.n == 1 else "no spread: no test"
     if test.p is not None and test.p < ALPHA and not comparison.found:
         finding = "none, after Holm"
     return (
@@ -240,9 +252,8 @@ def _prediction(findings: Findings) -> list[Block]:
 
 
 def _seen(comparison: Comparison) -> str:
-    if comparison.p_holm is None:
-        return "not tested"
-    return "none detected" if not comparison.found else comparison.direction
+    tested = comparison.p_holm is not None
+    return "none detected" if tested and not comparison.found else comparison.direction
 
 
 def _costs(findings: Findings) -> list[Block]:
@@ -283,10 +294,10 @@ def _costs(findings: Findings) -> list[Block]:
         Table(heads, rows),
         Note(
             f"Held equal, to {100 * MOST:.0f} %: {', '.join(study.equal) or 'nothing'}. FLOPs are those of "
-            "the updates, a multiplication and an addition counted as two, as torch's FlopCounterMode counts "
-            "the matrix products and convolutions of the run's own batches; validation and search are left "
-            "out. Tokens a second: target tokens in training; cells that ran side by side slow each other "
-            "down."
+            "the first seed's updates, a multiplication and an addition counted as two, as torch's "
+            "FlopCounterMode counts the matrix products and convolutions of the run's own batches, without "
+            "validation and search. Tokens a second: target tokens in training; cells that ran side by side "
+            "slow each other down."
         ),
         *(Note(note) for note in notes),
     ]
@@ -346,6 +357,8 @@ def _on_split(outcomes: Sequence[Outcome], split: str) -> str:
 def _power(findings: Findings) -> list[Block]:
     power, metric = findings.answer.power, findings.results.study.metric
     if power is None:
+        if any(c.test is not None and c.test.n > 1 for c in findings.answer.comparisons):
+            return [Text("No spread between seeds was seen, so the power cannot be estimated.")]
         return [Text("With one seed a variant no difference, however large, can be told from chance.")]
     unit = UNITS.get(metric, metric)
     text = (

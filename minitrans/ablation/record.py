@@ -1,14 +1,16 @@
 """``study.json``: what a study is and how its cells stand; with the run folders, all that a report needs."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from minitrans.ablation.cells import Cell
 from minitrans.ablation.claims import lock
-from minitrans.ablation.folder import State, StudyFolder
+from minitrans.ablation.folder import DONE, State, StudyFolder
 from minitrans.ablation.study import Study
 from minitrans.ablation.tuning import Choice, Trial
+from minitrans.errors import UserError
 from minitrans.run import write_json
 
 
@@ -100,6 +102,31 @@ def trial_record(folder: StudyFolder, trial: Trial, state: State, value: float |
         "rate": {trial.key: trial.value},
         "validation": value,
     }
+
+
+def refuse_left_out(folder: StudyFolder, study: Study) -> None:
+    """Stop where the folder's last report holds variants or seeds of which this call would make nothing.
+
+    A record that cannot be read holds none.
+    """
+    try:
+        old = json.loads(folder.record.read_text(encoding="utf8"))
+        done = {(cell["variant"], cell["seed"]) for cell in old["cells"] if cell["state"] == DONE}
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    variants = [variant.name for variant in study.variants]
+    lost = list(dict.fromkeys(variant for variant, _ in done if variant not in variants))
+    seeds = sorted({seed for _, seed in done if seed not in study.seeds})
+    left_out = [
+        *([f"the variants {', '.join(sorted(lost))}"] if lost else []),
+        *([f"the seeds {', '.join(map(str, seeds))}"] if seeds else []),
+    ]
+    if left_out:
+        raise UserError(
+            f"{folder.path} holds a study with {' and '.join(left_out)}, which its report would lose; to "
+            "extend it, type those too; for another study, give another study_dir; to leave them out, "
+            f"delete {folder.record}"
+        )
 
 
 def write_record(folder: StudyFolder, content: Mapping[str, Any]) -> None:

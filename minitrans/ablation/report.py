@@ -128,10 +128,11 @@ def _cell_row(findings: Findings, cell: Cell) -> dict[str, Any]:
     }
     outcome = cell.outcome
     if outcome is not None:
+        cost = findings.costs[cell.variant]
         row |= {
             "score": outcome.score,
             "parameters": outcome.parameters,
-            "training_flops": findings.costs[cell.variant].flops,
+            "training_flops": cost.flops if cost.counted == cell.address else None,
             "target_tokens": outcome.target_tokens,
             "updates": outcome.updates,
             "target_tokens_per_s": outcome.tokens_per_s,

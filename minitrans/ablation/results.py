@@ -267,6 +267,8 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf8")
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}; run the study again") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start})") from error
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -321,8 +323,13 @@ def _cell(folder: Path, study: Study, record: Mapping[str, Any]) -> Cell:
     run = RunFolder(folder / record["folder"])
     outcome, error = None, record["error"]
     if record["state"] == DONE:
-        outcome = _read_outcome(run, study.metric)
-        if not math.isfinite(outcome.score):
+        try:
+            outcome = _read_outcome(run, study.metric)
+        except UserError as unread:  # of one cell; the others can be compared without it
+            error = str(unread)
+        except KeyError as missing:
+            error = f"{run.result} lacks the key {missing}"
+        if outcome is not None and not math.isfinite(outcome.score):
             error = f"its {study.metric} is {outcome.score}"
             outcome = None
     return Cell(

@@ -15,6 +15,7 @@ from minitrans.ablation.folder import DONE, FAILED, State, StudyFolder
 from minitrans.ablation.jobs import Submit
 from minitrans.ablation.record import (
     cell_record,
+    refuse_left_out,
     study_record,
     trial_record,
     unknown_cell_record,
@@ -97,6 +98,7 @@ class Session:
             self._say("counting the updates that the budget is enough for")
         self.tried = self._trials()
         self.chosen: dict[str, Choice] = {}
+        self._rates_known = not self.tried
         self.cells = maker.cells({})
         hours = wishes.max_hours
         self.runner = Runner(
@@ -123,7 +125,9 @@ class Session:
         first = [trial.cell for trial in self.tried] or self.cells
         if all(cell.error is not None for cell in first):
             raise UserError(str(self.cells[0].error))
-        self.folder.path.mkdir(parents=True, exist_ok=True)
+        refuse_left_out(self.folder, self.study)
+        self._refuse_untested()
+        self.folder.make()
         if self.wishes.retry_failed:
             self._forgive()
         self._tell_plan(first)
@@ -131,6 +135,12 @@ class Session:
             ended = self._run_all()
         self._changed()
         self._close(ended)
+
+    def _refuse_untested(self) -> None:
+        """Stop where no cell could be scored: a study compares variants on a test split."""
+        configs = [cell.config for cell in self.cells if cell.config is not None]
+        if configs and not any(self.maker.tests(config) for config in configs):
+            raise UserError("the data has no test split, and a study compares variants on one; set data.test")
 
     def _run_all(self) -> bool:
         if self.tried:
@@ -158,6 +168,7 @@ class Session:
         results = [self.folder.result(trial.cell) for trial in self.tried if trial.cell.address in values]
         higher_is_better = bool(results) and results[0]["metric"] == "bleu"
         self.chosen = choose(self.tried, values, higher_is_better)
+        self._rates_known = True
         self.cells = self.maker.cells(
             {name: choice.best.word for name, choice in self.chosen.items() if choice.best.word}
         )
@@ -174,10 +185,6 @@ class Session:
                 if value is not None and math.isfinite(value):
                     values[trial.cell.address] = float(value)
         return values
-
-    @property
-    def _rates_known(self) -> bool:
-        return not self.tried or bool(self.chosen)
 
     # -- words and records -------------------------------------------------------------
 
@@ -213,9 +220,8 @@ class Session:
         if not left:
             return
         pace = pace_of_done(self.folder, first, states)
-        if pace is None and self.measure is not None:
-            config = next(cell.config for cell in left if cell.config is not None)
-            pace = self.measure(config)
+        if pace is None:
+            pace = self._measured(left)
         if pace is None:
             self._say("how long it takes is known when the first cell is done")
             return
@@ -224,14 +230,31 @@ class Session:
             waiting = {cell.address: State() for cell in self.cells}
             seconds += seconds_left(pace, self.cells, waiting, jobs)
         self._say(
-            f"about {in_words(seconds)} of training with jobs={jobs} "
+            f"about {in_words(seconds)} of training with jobs={jobs}, start and scoring not counted "
             f"({pace.of(left[0].variant):.2g} seconds an update, {pace.source})"
         )
+
+    def _measured(self, left: Sequence[Cell]) -> Pace | None:
+        """The pace of the first cell that makes its first updates; None: there is none such."""
+        if self.measure is None:
+            return None
+        tried: set[str] = set()
+        for cell in left:
+            if cell.config is None or cell.variant in tried:
+                continue
+            tried.add(cell.variant)
+            try:
+                return self.measure(cell.config)
+            except StoppedEarlyError:
+                raise
+            except UserError as error:  # the cell will fail by itself, and the others need not
+                self._say(f"the pace of {cell.variant} cannot be measured: {error}")
+        return None
 
     def _changed(self) -> None:
         if self._shown:
             self.board.show(self._shown, self.runner.states)
-        now = (dict(self.runner.states), len(self.chosen))
+        now = (dict(self.runner.states), self._rates_known)
         if now != self._written:
             write_record(self.folder, self._record())
             self._written = now
@@ -267,8 +290,9 @@ class Session:
         lines = list(dict.fromkeys(failures(shown, {c.address: self._state(c) for c in shown})))
         for line in lines:
             self._say(line)
+        missing = None
         if any(self._state(cell).name == DONE for cell in self.cells):
-            self._report()
+            missing = self._report()
         if not ended:
             raise StoppedEarlyError(f"{self.runner.stopped}; go on with the same line: {self.wishes.command}")
         failed = sum(self._state(cell).name == FAILED for cell in self.cells)
@@ -277,12 +301,17 @@ class Session:
                 f"{failed} of {len(self.cells)} cells failed, each told above with its log; "
                 "add retry_failed=true to run them again"
             )
+        if missing is not None:
+            raise UserError(missing)
 
-    def _report(self) -> None:
+    def _report(self) -> str | None:
+        """Write the report; returns why there is none."""
         try:
             self._say(f"report: {self.report(self.folder.path)}")
         except UserError as error:  # what else there is to say must be said
             self._say(f"no report: {error}")
+            return f"no report: {error}"
+        return None
 
     def _say(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)

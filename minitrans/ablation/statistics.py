@@ -103,13 +103,16 @@ def paired_test(differences: Sequence[float], step: float = 0.0) -> PairedTest:
 
     Returns
     -------
-    The test. Where all differences are 0, p is 1.
+    The test. Where all differences are 0, p is 1. Where all are one other number and a score moves in no
+    steps, there is no test: no spread was seen to judge them by.
     """
     n, mean = len(differences), float(np.mean(differences))
     if n < 2:
         return PairedTest(mean, None, None, None, None, n)
     sd = float(np.std(differences, ddof=1))
     error = max(sd, step / math.sqrt(6)) / math.sqrt(n)
+    if error == 0 and mean != 0:
+        return PairedTest(mean, sd, None, None, None, n)
     half_width = float(stats.t.ppf(1 - ALPHA / 2, n - 1)) * error
     p = 2 * float(stats.t.sf(abs(mean) / error, n - 1)) if error else float(mean == 0)
     return PairedTest(mean, sd, mean - half_width, mean + half_width, p, n)

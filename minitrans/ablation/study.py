@@ -143,14 +143,41 @@ def read_study(file: str | Path) -> Study:
     """
     path = Path(file)
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf8"))
+        content = yaml.load(path.read_text(encoding="utf8"), _EachKeyOnce)
     except OSError as error:
         raise UserError(f"study_file={file} cannot be read: {error.strerror}; check the path") from error
-    except yaml.YAMLError as error:
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start})") from error
+    except (yaml.YAMLError, RecursionError) as error:
         raise UserError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, Mapping):
         raise UserError(f"{path} holds no keys; a study has question, base, variants and more")
     return study_of(path.stem, content, str(path))
+
+
+class _EachKeyOnce(yaml.SafeLoader):
+    """Plain data alone, as of yaml.safe_load, without anchors, and without a key that is there twice.
+
+    An anchor could make a value hold itself; of two variants with one name the first would be lost.
+    """
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.peek_event()
+        if getattr(event, "anchor", None) is not None:
+            raise yaml.YAMLError(f"anchors (&, *) are not for studies, at {_place(event.start_mark)}")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if str(key.value) in seen:
+                raise yaml.YAMLError(f'the key "{key.value}" is there twice, at {_place(key.start_mark)}')
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
+
+
+def _place(mark: yaml.Mark) -> str:
+    return f"line {mark.line + 1}"
 
 
 def shipped() -> dict[str, Path]:
@@ -288,10 +315,17 @@ def checked(study: Study, source: str) -> Study:
     for variant in study.variants:
         where = f"{source}: variants.{variant.name}"
         refuse_settings(variant.overrides, (*NOT_IN_A_CELL, *PLACE), where)
+        if not variant.name.strip():
+            raise UserError(f"{source}: a variant has no name; give it one")
         if variant.against == variant.name:
             raise UserError(f"{where}.against names the variant itself; name another one")
         if variant.against is not None and variant.against not in names:
             raise UserError(f'{where}.against cannot be "{variant.against}"{nearest(variant.against, names)}')
+        if variant.against is not None and study.named(variant.against).against == variant.name:
+            raise UserError(
+                f'{where}.against is "{variant.against}", which is against "{variant.name}": one comparison, '
+                "twice; take one of them out"
+            )
     return study
 
 

@@ -72,8 +72,10 @@ def trials(study: Study, maker: CellMaker, factors: Sequence[float], seed: int) 
     Raises
     ------
     UserError
-        A variant sets the rate that would be searched.
+        A variant sets the rate that would be searched, or there is no rate to choose, or one twice.
     """
+    if not factors or len(set(factors)) < len(factors):
+        raise UserError(f"tune_factors={list(factors)} is no list to choose from: state some, each once")
     found = []
     for variant in study.variants:
         plain = maker.cell(variant, seed)

@@ -52,6 +52,8 @@ def ablate_main(argv: list[str]) -> int:
 def _ablate(argv: Sequence[str], composed: Composed[AblateConfig]) -> None:
     config = composed.config
     refuse_keys_of_cells(composed.typed)
+    if "study.variants" in composed.typed:
+        raise UserError("study.variants cannot be typed; type variants=…, or write a file for study_file=")
     typed = words_for_the_base(argv)
     study = asked_study(config, composed.typed.get("study"))
     check_words(study, typed)

@@ -87,12 +87,15 @@ class MadeUpMachine:
         How often a job is looked at until it is done.
     started
         (variant, seed) of each cell that was started, in order.
+    remakes
+        Whether a cell may have a folder already.
     most
         The most cells that ran at once.
     """
 
     failing: Mapping[str, str] = field(default_factory=dict)
     looks: int = 0
+    remakes: bool = False
     validation: Callable[[TrainConfig], float] = lambda config: 1.0
     started: list[tuple[str, int]] = field(default_factory=list)
     most: int = 0
@@ -112,7 +115,7 @@ class MadeUpMachine:
         if cell.variant in self.failing:
             return Outcome("failed", self.failing[cell.variant])
         folder = Path(config.run_dir)
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=self.remakes)
         result = {
             "metric": "bleu",
             "best_validation": self.validation(config),

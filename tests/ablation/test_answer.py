@@ -172,6 +172,25 @@ def test_exact_matches_are_known_to_move_in_steps() -> None:
     assert found.test is not None and found.test.p is not None and found.test.p > 0.05
 
 
+def test_differences_without_a_spread_are_not_judged() -> None:
+    """Two seeds that happen to differ by one number prove nothing, and show no power."""
+    scores = {"base": {1: 20.0, 2: 21.0}, "new": {1: 20.5, 2: 21.5}, "lost": {1: 3.0}, "gone": {}}
+    against = {"new": "base", "lost": "base", "gone": "base"}
+    found = answer(results_of(scores, against, metric="x"))
+    assert found.sentence == (
+        "No answer: differences without any spread over seeds cannot be judged "
+        "(new less base: +0.50 x; lost less base: −17.00 x), and gone has no paired seed."
+    )
+    assert [c.direction for c in found.comparisons] == ["not tested"] * 3
+    assert found.power is None
+    scores["good"] = {1: 20.3, 2: 21.4}
+    found = answer(results_of(scores, {**against, "good": "base"}, metric="x"))
+    assert found.sentence.endswith(
+        "lost and gone cannot be judged for want of paired seeds; "
+        "new cannot be judged for want of a spread between seeds."
+    )
+
+
 def test_the_power_is_that_of_the_seeds_most_comparisons_have() -> None:
     scores = {
         "base": BASE,

@@ -229,6 +229,22 @@ def test_flops_are_counted_once_for_each_address(
     assert f"{counted[cell.address]:.3e}" in page.read_text(encoding="utf8")
 
 
+@pytest.mark.parametrize("file", ["flops.json", "provenance.json"])
+def test_files_about_flops_that_cannot_be_read_cost_no_report(
+    real: tuple[StudyBuilder, TrainConfig], file: str
+) -> None:
+    builder, _ = real
+    (cell,) = load(builder.folder).cells
+    (builder.folder / "flops.json").unlink(missing_ok=True)
+    path = (builder.folder if file == "flops.json" else cell.folder) / file
+    before = path.read_bytes() if path.exists() else None
+    path.unlink() if file == "provenance.json" else path.write_text("{")
+    found = costs(load(builder.folder))["base"]
+    if before is not None:
+        path.write_bytes(before)
+    assert (found.flops is None) == (file == "provenance.json")
+
+
 def test_flops_of_data_that_has_changed_are_not_told(real: tuple[StudyBuilder, TrainConfig]) -> None:
     builder, _ = real
     (cell,) = load(builder.folder).cells

@@ -1,6 +1,7 @@
 """Reading a study folder: what cells gave, what is missing, and what is refused."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -90,11 +91,11 @@ def test_a_folder_without_a_study_is_refused(tmp_path: Path) -> None:
         load(tmp_path)
 
 
-def test_an_unknown_metric_is_refused(builder: StudyBuilder) -> None:
+def test_a_metric_that_a_cell_was_not_scored_by_is_told(builder: StudyBuilder) -> None:
     builder.metric = "blue"
     builder.done("base", 1, noisy(0.1, 1))
-    with pytest.raises(UserError, match=r'compares by "blue".*did you mean "bleu"'):
-        load(builder.write())
+    (cell,) = load(builder.write()).cells
+    assert cell.outcome is None and re.search(r'compares by "blue".*did you mean "bleu"', cell.error or "")
 
 
 def test_a_comparison_with_an_unknown_variant_is_refused(builder: StudyBuilder) -> None:
@@ -103,10 +104,24 @@ def test_a_comparison_with_an_unknown_variant_is_refused(builder: StudyBuilder) 
         load(builder.write())
 
 
-def test_a_cell_without_a_test_split_is_refused(builder: StudyBuilder) -> None:
-    builder.done("base", 1, noisy(0.1, 1), {"tests": {}})
-    with pytest.raises(UserError, match=r"has no test split.*set data\.test"):
-        load(builder.write())
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("result.json", '{"tests": {}}', r"has no test split.*set data\.test"),
+        ("result.json", "{", r"result\.json is no JSON"),
+        ("result.json", "{}", r"result\.json lacks the key 'tests'"),
+        ("metrics.csv", None, r"metrics\.csv does not exist"),
+    ],
+)
+def test_a_cell_that_cannot_be_read_is_told_and_costs_the_others_nothing(
+    builder: StudyBuilder, name: str, content: str | None, sentence: str
+) -> None:
+    broken = builder.done("base", 1, noisy(0.1, 1)) / name
+    builder.done("base", 2, noisy(0.1, 2))
+    broken.unlink() if content is None else broken.write_text(content)
+    one, other = load(builder.write()).cells
+    assert one.outcome is None and re.search(sentence, one.error or "")
+    assert other.outcome is not None
 
 
 def test_cells_scored_on_unlike_text_or_in_another_way_are_not_alike(builder: StudyBuilder) -> None:

@@ -2,9 +2,10 @@
 
 import json
 import os
+import re
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -388,6 +389,110 @@ def test_a_request_to_end_before_training_is_heard(
     assert CellProcess(tiny, {}, tmp_path / "lock", "code")() == Outcome("stopped")
 
 
+# -- what is wrong before the first cell, or with files ----------------------------------
+
+
+def test_a_cell_whose_first_updates_fail_does_not_stop_the_others(tiny: TrainConfig, tmp_path: Path) -> None:
+    def measure(config: TrainConfig) -> Pace:
+        if config.model.d_k == 4:
+            raise UserError("the loss is nan at update 2")
+        return Pace({"": 1.0}, "measured")
+
+    study = study_of(Variant("d4", ("model.d_k=4",)), Variant("d8", ("model.d_k=8",)))
+    machine = MadeUpMachine(failing={"d4": "the loss is nan at update 2"})
+    session = session_of(study, tiny, tmp_path, machine)
+    session.measure = measure
+    with pytest.raises(UserError, match=r"^1 of 2 cells failed"):
+        session.run()
+    assert "the pace of d4 cannot be measured: the loss is nan at update 2\nabout 24 seconds" in said(session)
+    assert states(tmp_path) == [("d4", 1, "failed"), ("d8", 1, "done")]
+
+
+def test_a_request_to_stop_while_the_pace_is_measured_is_heard(
+    tiny: TrainConfig, monkeypatch: pytest.MonkeyPatch, handlers: None
+) -> None:
+    write = LogMetrics.on_train_batch_end
+
+    def ask(
+        self: LogMetrics, trainer: Trainer, module: LightningModule, out: object, share: Share, i: int
+    ) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        write(self, trainer, module, out, share, i)
+
+    monkeypatch.setattr(LogMetrics, "on_train_batch_end", ask)
+    with pytest.raises(StoppedEarlyError, match="stopped while the pace was measured"):
+        warm_up(tiny)
+
+
+@pytest.mark.parametrize(
+    ("variants", "seeds", "sentence"),
+    [
+        (("base",), (1, 2), "the variants d8,"),
+        (("base", "d8", "d16"), (2, 3), "the seeds 1,"),
+        (("base",), (3,), "the variants d8 and the seeds 1, 2,"),
+    ],
+)
+def test_a_study_never_takes_another_ones_place(
+    tiny: TrainConfig, tmp_path: Path, variants: tuple[str, ...], seeds: tuple[int, ...], sentence: str
+) -> None:
+    def run(names: Sequence[str], seeds: Sequence[int]) -> None:
+        made = [Variant(name, (f"model.d_k={name[1:]}",) if name != "base" else ()) for name in names]
+        session_of(study_of(*made, seeds=seeds), tiny, tmp_path, MadeUpMachine()).run()
+
+    run(("base", "d8"), (1, 2))
+    before = (tmp_path / "study.json").read_bytes()
+    with pytest.raises(UserError, match=f"holds a study with {sentence} which its report would lose"):
+        run(variants, seeds)
+    assert (tmp_path / "study.json").read_bytes() == before
+    run(("base", "d8", "d16"), (1, 2, 3))
+    (tmp_path / "study.json").unlink()
+    run(variants, seeds)
+
+
+def test_data_without_a_test_split_is_refused_before_any_cell(tiny: TrainConfig, tmp_path: Path) -> None:
+    machine = MadeUpMachine()
+    config = changed(tiny, {"data": {**tiny.data, "test": ""}})
+    with pytest.raises(UserError, match=r"has no test split.*set data\.test"):
+        session_of(study_of(Variant("base")), config, tmp_path / "study", machine).run()
+    assert not machine.started and not (tmp_path / "study").exists()
+
+
+@pytest.mark.parametrize("content", ["{", "", "[]", '{"updates": 3}', "\udcff"])
+def test_a_result_that_cannot_be_read_is_a_failure_that_can_be_retried(
+    tiny: TrainConfig, tmp_path: Path, content: str
+) -> None:
+    study = study_of(*FOUR[:2])
+    session = session_of(study, tiny, tmp_path, MadeUpMachine())
+    session.run()
+    broken = session.folder.run(session.cells[0]).result
+    broken.write_bytes(content.encode("utf8", "surrogateescape"))
+    again = session_of(study, tiny, tmp_path, MadeUpMachine())
+    with pytest.raises(UserError, match=r"^1 of 2 cells failed"):
+        again.run()
+    assert re.search(r"result\.json (cannot be read|lacks)[^\n]*retry_failed=true makes it anew", said(again))
+    machine = MadeUpMachine(remakes=True)
+    session_of(study, tiny, tmp_path, machine, retry_failed=True).run()
+    assert machine.started == [("base", 1)]
+
+
+def test_notes_that_cannot_be_read_cost_nothing(tiny: TrainConfig, tmp_path: Path) -> None:
+    study = study_of(Variant("base"))
+    session = session_of(study, tiny, tmp_path, MadeUpMachine())
+    session.run()
+    (cell,) = session.cells
+    session.folder._log_note(cell).write_text("{")
+    session_of(study, tiny, tmp_path, MadeUpMachine()).run()
+    session.folder.run(cell).result.unlink()
+    session.folder._failure(cell.address).write_text("{")
+    assert session.folder.state(cell).name == "failed"
+
+
+def test_a_file_in_the_way_is_told(tiny: TrainConfig, tmp_path: Path) -> None:
+    (tmp_path / "claims").write_text("")
+    with pytest.raises(UserError, match=r"needs the folder .*claims, which cannot be made: File exists"):
+        session_of(study_of(Variant("base")), tiny, tmp_path, MadeUpMachine()).run()
+
+
 # -- time ------------------------------------------------------------------------------
 
 
@@ -416,7 +521,8 @@ def test_the_plan_is_told_before_anything_runs(tiny: TrainConfig, tmp_path: Path
     assert said(session).startswith(
         "Does it matter?\n"
         "small: 2 variants x 2 seeds = 4 cells; 0 done\n"
-        "about 4.0 hours of training with jobs=1 (3e+02 seconds an update, measured now, of one variant)\n"
+        "about 4.0 hours of training with jobs=1, start and scoring not counted "
+        "(3e+02 seconds an update, measured now, of one variant)\n"
         f"folder: {tmp_path}\n"
         "base, seed 1: running\n"
     )
@@ -424,7 +530,7 @@ def test_the_plan_is_told_before_anything_runs(tiny: TrainConfig, tmp_path: Path
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(40.2, "40 seconds"), (720, "12 minutes"), (3.5 * 3600, "3.5 hours")],
+    [(0.6, "1 second"), (40.2, "40 seconds"), (720, "12 minutes"), (3.5 * 3600, "3.5 hours")],
 )
 def test_times_are_told_in_words(seconds: float, words: str) -> None:
     assert in_words(seconds) == words

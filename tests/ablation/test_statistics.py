@@ -64,7 +64,8 @@ def test_no_difference_at_all_has_p_1() -> None:
 
 
 def test_equal_differences_of_a_score_that_moves_in_steps_do_not_prove_that_there_is_no_spread() -> None:
-    assert paired_test([0.5, 0.5]).p == 0.0  # a score without steps: it could hardly be chance
+    # of a score without steps there is no spread to judge by
+    assert paired_test([0.5, 0.5]) == PairedTest(0.5, 0.0, None, None, None, 2)
     found = paired_test([0.5, 0.5], step=0.25)
     # error 0.25 / sqrt(6) / sqrt(2), t = 4.898979; at 1 degree p = 1 - 2/pi atan(t)
     assert found.p == pytest.approx(1 - 2 / math.pi * math.atan(0.5 * math.sqrt(12) / 0.25))

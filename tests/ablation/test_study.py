@@ -108,6 +108,12 @@ def test_a_study_without_its_base_compares_with_what_variants_name() -> None:
         ({"seeds": [1, 2, 1]}, "x.yaml: the seed 1 is there twice; leave one out"),
         ({"seeds": []}, "x.yaml: a study needs at least one variant and one seed"),
         ({"variants": {"base": {}}}, "x.yaml: the variant base is there twice; leave one out"),
+        ({"variants": {" ": {}}}, "x.yaml: a variant has no name; give it one"),
+        (
+            {"variants": {"a": {"against": "b"}, "b": {"against": "a"}}},
+            'x.yaml: variants.a.against is "b", which is against "a": one comparison, twice; '
+            "take one of them out",
+        ),
         ({"seeds": [-1]}, "x.yaml: seeds[0] is -1, but must be at least 0"),
     ],
 )
@@ -137,12 +143,15 @@ def test_a_study_of_the_users_own_is_a_path(tmp_path: Path) -> None:
         (None, "study_file={} cannot be read: No such file or directory; check the path"),
         ("a: [1", "{} is no YAML: while parsing a flow sequence"),
         ("just words", "{} holds no keys; a study has question, base, variants and more"),
+        ("\udcff", "{} is not UTF-8 text (invalid start byte at byte 0)"),
+        ("variants: &v {a: *v}", "{} is no YAML: anchors (&, *) are not for studies, at line 1"),
+        ("variants:\n  a: {}\n  a: {}\n", '{} is no YAML: the key "a" is there twice, at line 3'),
     ],
 )
 def test_files_that_are_no_study_are_refused(text: str | None, sentence: str, tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     if text is not None:
-        path.write_text(text)
+        path.write_bytes(text.encode("utf8", "surrogateescape"))
     with pytest.raises(UserError) as error:
         read_study(path)
     assert str(error.value).startswith(sentence.format(path))

@@ -1,5 +1,6 @@
 """The search for learning rates: the same for every variant, by validation, in cells like any other."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,24 @@ def test_a_variant_that_sets_the_rate_cannot_be_searched(tiny: TrainConfig) -> N
         r"take it out, or type tune=none$",
     ):
         trials(study, maker_of(study, tiny), (0.3, 1.0), 1)
+
+
+@pytest.mark.parametrize("factors", [(), (1.0, 1.0)])
+def test_a_list_of_rates_without_a_choice_is_refused(tiny: TrainConfig, factors: tuple[float, ...]) -> None:
+    study = study_of(Variant("base"), tune="lr")
+    with pytest.raises(
+        UserError, match=r"^tune_factors=\[.*\] is no list to choose from: state some, each once$"
+    ):
+        trials(study, maker_of(study, tiny), factors, 1)
+
+
+def test_where_every_rate_fails_the_cells_run_at_their_own(tiny: TrainConfig, tmp_path: Path) -> None:
+    def validation(config: TrainConfig) -> float:
+        return math.nan
+
+    session = session_of(study_of(*FOUR[:2], tune="lr"), tiny, tmp_path, MadeUpMachine(validation=validation))
+    session.run()
+    assert states(tmp_path) == [("base", 1, "done"), ("d8", 1, "done")]
 
 
 def test_the_best_by_validation_is_chosen_whichever_way_is_better(tiny: TrainConfig) -> None:
