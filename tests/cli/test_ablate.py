@@ -255,7 +255,7 @@ def test_ctrl_c_stops_a_study_and_the_same_line_goes_on(jobs: int, text: Path, t
     )  # fmt: skip
     wait_for(tmp_path, "s/cells/*/metrics.csv", running)
     os.killpg(running.pid, signal.SIGINT)
-    _, told = running.communicate(timeout=120)
+    _, told = running.communicate(timeout=300)
     assert running.returncode == 130, told
     assert told.startswith("stopped, and what the cells did is saved; go on with the same line: ")
     assert "Traceback" not in told
