@@ -248,8 +248,8 @@ def load(study_dir: str | Path) -> Results:
     Raises
     ------
     UserError
-        There is no ``study.json``, or it lacks a key or names a variant that it does not have; a done cell's
-        ``result.json`` does not hold the study's metric.
+        There is no ``study.json``, or it lacks a key or names a variant that it does not have. (A done cell
+        that cannot be read has no outcome, and says why.)
     """
     folder = Path(study_dir).resolve()
     record = _json(folder / "study.json")

@@ -290,9 +290,8 @@ class Session:
         lines = list(dict.fromkeys(failures(shown, {c.address: self._state(c) for c in shown})))
         for line in lines:
             self._say(line)
-        missing = None
-        if any(self._state(cell).name == DONE for cell in self.cells):
-            missing = self._report()
+        some_done = any(self._state(cell).name == DONE for cell in self.cells)
+        reported = self._report() if some_done else True
         if not ended:
             raise StoppedEarlyError(f"{self.runner.stopped}; go on with the same line: {self.wishes.command}")
         failed = sum(self._state(cell).name == FAILED for cell in self.cells)
@@ -301,17 +300,17 @@ class Session:
                 f"{failed} of {len(self.cells)} cells failed, each told above with its log; "
                 "add retry_failed=true to run them again"
             )
-        if missing is not None:
-            raise UserError(missing)
+        if not reported:
+            raise UserError("the cells are done, but their report could not be written, as told above")
 
-    def _report(self) -> str | None:
-        """Write the report; returns why there is none."""
+    def _report(self) -> bool:
+        """Write the report; returns whether it could be."""
         try:
             self._say(f"report: {self.report(self.folder.path)}")
         except UserError as error:  # what else there is to say must be said
             self._say(f"no report: {error}")
-            return f"no report: {error}"
-        return None
+            return False
+        return True
 
     def _say(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -30,12 +30,13 @@ from minitrans.program import program
 if TYPE_CHECKING:
     from minitrans.ablation.jobs import Submit
 
-# Keys of a training that a study sets for each of its cells.
+# Keys that a study sets for each of its cells, and what only its file can say.
 OF_THE_STUDY = {
     "seed": "type seeds=[1,2,3]",
     "run_dir": "each cell has its own below study_dir",
     "resume": "cells that were interrupted go on by themselves",
     "force": "a cell that changes is another cell",
+    "study.variants": "type variants=..., or write a file for study_file=",
 }
 
 
@@ -52,8 +53,6 @@ def ablate_main(argv: list[str]) -> int:
 def _ablate(argv: Sequence[str], composed: Composed[AblateConfig]) -> None:
     config = composed.config
     refuse_keys_of_cells(composed.typed)
-    if "study.variants" in composed.typed:
-        raise UserError("study.variants cannot be typed; type variants=…, or write a file for study_file=")
     typed = words_for_the_base(argv)
     study = asked_study(config, composed.typed.get("study"))
     check_words(study, typed)
@@ -151,7 +150,7 @@ def _of_a_file(config: AblateConfig, name: str | None) -> Study | None:
 
 
 def refuse_keys_of_cells(typed: dict[str, Any]) -> None:
-    """Stop where something was typed that each cell has for itself."""
+    """Stop where something was typed that each cell has for itself, or that only a study's file can say."""
     for key, advice in OF_THE_STUDY.items():
         if key in typed:
             raise UserError(f"{key} cannot be given to ablate: {advice}")

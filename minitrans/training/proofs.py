@@ -26,7 +26,7 @@ from minitrans.run import RunFolder, open_or_create, write_config
 from minitrans.training.fit import fit
 from minitrans.training.launch import run_workers
 from minitrans.training.leak import TOLERANCE, check_for_leaks
-from minitrans.training.prepare import Material, first_batch, prepare
+from minitrans.training.prepare import Material, first_batch, prepare, takes_gpu
 from minitrans.training.resume import continuation
 
 UPDATES = 6
@@ -230,7 +230,7 @@ def _resume(config: TrainConfig, folder: Path) -> Proof:
     branch = replace(config, resume=str(half), run_dir=str(folder / "resumed"))
     found = continuation(branch, {"resume": branch.resume, "run_dir": branch.run_dir})
     resumed = _run(found.config, found.folder.path, start=found.start)
-    on_gpu = config.trainer.accelerator != "cpu" and torch.cuda.is_available()
+    on_gpu = takes_gpu(config.trainer)
     compared = f"weights after {UPDATES} updates, undisturbed and gone on with after {UPDATES // 2}"
     bound = ROUNDING if on_gpu else 0.0
     return Proof(

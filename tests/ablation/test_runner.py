@@ -457,6 +457,17 @@ def test_data_without_a_test_split_is_refused_before_any_cell(tiny: TrainConfig,
     assert not machine.started and not (tmp_path / "study").exists()
 
 
+def test_a_report_that_cannot_be_written_is_no_success(tiny: TrainConfig, tmp_path: Path) -> None:
+    def report(folder: Path) -> Path:
+        raise UserError("the disk is full")
+
+    session = session_of(study_of(Variant("base")), tiny, tmp_path, MadeUpMachine())
+    session.report = report
+    with pytest.raises(UserError, match="the cells are done, but their report could not be written"):
+        session.run()
+    assert said(session).count("no report: the disk is full") == 1
+
+
 @pytest.mark.parametrize("content", ["{", "", "[]", '{"updates": 3}', "\udcff"])
 def test_a_result_that_cannot_be_read_is_a_failure_that_can_be_retried(
     tiny: TrainConfig, tmp_path: Path, content: str

@@ -42,6 +42,10 @@ SMALL = (
             ["variants=[attention=unscale]"],
             'study variants, "attention=unscale": attention cannot be "unscale"; did you mean "unscaled"?',
         ),
+        (
+            ["study=heads", "study.variants={}"],
+            "study.variants cannot be given to ablate: type variants=..., or write a file for study_file=",
+        ),
         (["study=heads", "seed=3"], "seed cannot be given to ablate: type seeds=[1,2,3]"),
         (
             ["study=heads", "run_dir=here"],

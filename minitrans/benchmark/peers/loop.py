@@ -14,7 +14,7 @@ from minitrans.config import TrainConfig
 from minitrans.data.batching import Batch
 from minitrans.data.stream import UpdateStream
 from minitrans.data.tokenizer import PAD_ID
-from minitrans.training.prepare import Material
+from minitrans.training.prepare import Material, takes_gpu
 
 
 def rival_loop(
@@ -33,7 +33,7 @@ def rival_loop(
     turns
         One for each update.
     """
-    on_gpu = config.trainer.accelerator != "cpu" and torch.cuda.is_available()
+    on_gpu = takes_gpu(config.trainer)
     device = torch.device("cuda" if on_gpu else "cpu")
     torch.manual_seed(config.seed)
     model = rival.build(config.model, material.tokenizers.tgt.vocab_size).to(device).train()
