@@ -10,6 +10,7 @@ import csv
 import dataclasses
 import os
 import pickle
+import secrets
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -108,12 +109,15 @@ def save(checkpoint: Checkpoint) -> None:
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Write beside the final name, flush to the disk, rename: the name never stands for half a file.
 
+    Several may write one file at once, from one machine or more: each has a partial file of its own (a
+    process number would not do, machines and containers share those), and the last one's content stays.
+
     Raises
     ------
     UserError
         The disk is full or refuses; what was written of the file is removed.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
         write(partial)
         _flush(partial)

@@ -293,6 +293,19 @@ def test_a_write_that_fails_half_way_leaves_what_was_there(
         )
 
 
+def test_two_may_write_one_file_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "study.json"
+
+    def outer(partial: Path) -> None:
+        partial.write_bytes(b"outer")
+        checkpoint.write_whole(path, lambda other: other.write_bytes(b"inner"))
+        assert path.read_bytes() == b"inner"
+
+    checkpoint.write_whole(path, outer)
+    assert path.read_bytes() == b"outer"
+    assert names_in(tmp_path) == ["study.json"]
+
+
 def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(
     saved: Callable[..., Path], content: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:

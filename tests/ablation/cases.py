@@ -17,6 +17,7 @@ from minitrans.ablation.runner import Place
 from minitrans.ablation.session import Session, Wishes
 from minitrans.ablation.study import Study, Variant
 from minitrans.config import TrainConfig, check
+from minitrans.run import write_json
 from tests.training.tiny import changed
 
 CODE = "code"
@@ -122,7 +123,7 @@ class MadeUpMachine:
             "seconds": 24.0,
             "updates": config.training.max_updates,
         }
-        (folder / "result.json").write_text(json.dumps(result))
+        write_json(folder / "result.json", result)  # whole, as a training's: other runners look at it
         return Outcome("done")
 
 
