@@ -8,6 +8,7 @@ from pathlib import Path
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is imported
 os.environ["MPLBACKEND"] = "Agg"
 os.environ["WANDB_MODE"] = "offline"
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # two processes test at once, and small tensors want no more
 
 import hypothesis
 import pytest

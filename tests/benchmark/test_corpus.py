@@ -10,6 +10,7 @@ from minitrans.data.plan import plan
 from tests.benchmark.small import small
 
 
+@pytest.mark.slow
 def test_the_way_of_the_data_is_measured() -> None:
     config = small("corpus.pairs=5000", "windows=1")
     row = measure_data(config).row()

@@ -28,6 +28,7 @@ def measured(*words: str) -> list[list[DecodingResult]]:
     return list(measure_decoding(config, decoding_job(config, {})))
 
 
+@pytest.mark.slow
 def test_a_search_is_measured_with_forced_lengths(tmp_path: Path) -> None:
     words = ("decode.beam_sizes=[3]", f"profile={tmp_path}")
     ((result,),) = measured(*FEW, *words)

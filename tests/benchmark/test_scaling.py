@@ -88,6 +88,7 @@ def test_a_sentence_that_fits_no_update_is_refused() -> None:
         next(measure_scaling(small("scaling.length=100", "scaling.update_tokens=[64]")))
 
 
+@pytest.mark.slow
 def test_a_point_is_a_real_training() -> None:
     words = [word for word in NOTHING if "lengths" not in word]
     (point,) = measure_scaling(small(*words, "scaling.lengths=[16]", "tokenizer.vocab_size=100"))

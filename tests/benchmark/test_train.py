@@ -11,6 +11,7 @@ from minitrans.errors import UserError
 from tests.benchmark.small import small
 
 
+@pytest.mark.slow
 def test_a_training_is_measured(tmp_path: Path) -> None:
     (result,) = measure_training(small(f"profile={tmp_path}"))
     row = result.row()
@@ -34,6 +35,7 @@ def test_a_training_is_measured(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "train.json").read_text(encoding="utf8"))["traceEvents"]
 
 
+@pytest.mark.slow
 def test_rivals_train_on_the_same_batches_in_turn() -> None:
     *rivals, ours = measure_training(small("peers=true"))
     torch_transformer = next(rival for rival in rivals if rival.name.startswith("torch.nn.Transformer"))

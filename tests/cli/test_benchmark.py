@@ -25,6 +25,7 @@ def test_the_first_word_may_be_the_task_alone() -> None:
     assert read([], BENCHMARK).values == {}
 
 
+@pytest.mark.slow
 def test_the_last_line_of_train_is_the_figures(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("train", *WORDS) == 0
     *_, machine, last = capsys.readouterr().out.splitlines()

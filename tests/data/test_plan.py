@@ -133,6 +133,7 @@ class TestPlan:
         with pytest.raises(ValueError, match="exactly one"):
             plan(both(2), **sizes, chunk_tokens=8, seed=1, epoch=0)
 
+    @pytest.mark.slow
     def test_padding_on_multi30k(self, multi30k):
         source = TextFolder(root=str(multi30k), src="en", tgt="de", train="train", valid="val", test="val")
         corpus = source.load("train")

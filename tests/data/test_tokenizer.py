@@ -205,6 +205,7 @@ def many_texts() -> list[str]:
 
 
 class TestDeterminism:
+    @pytest.mark.slow
     def test_three_fresh_processes_write_the_same_bytes(self, tmp_path):
         texts = tmp_path / "texts.json"
         texts.write_text(json.dumps(many_texts()))

@@ -53,7 +53,8 @@ def assert_same_run(one: RunFolder, other: RunFolder) -> None:
     assert_close(metrics(one), metrics(other))
 
 
-@pytest.mark.parametrize("world_size", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("world_size", [2, 3])
 def test_parts_make_the_same_run_as_wholes(exact: TrainConfig, tmp_path: Path, world_size: int) -> None:
     """Also where 3 processes share rows whose number 3 does not divide; an untied, post-norm model too."""
     other = {"model.tie": "none", "model.norm_order": "post", "position": {"kind": "learned"}}
@@ -116,6 +117,7 @@ def gone_on(config: TrainConfig, paths: list[Path], strategy: str) -> None:
         train(found.config, path, found.start)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_parts_and_without(exact: TrainConfig, tmp_path: Path) -> None:
     """Stopped in mid-epoch: from parts to wholes on one process and on two, and from wholes to parts."""
     whole = train(changed(exact, {"training.accumulate": 2}), tmp_path / "whole")

@@ -87,6 +87,7 @@ def _untrained(config: TrainConfig, root: Path) -> RunFolder:
     return train(changed(config, frozen), root / "untrained")
 
 
+@pytest.mark.slow
 def test_with_dropout_four_processes_are_four_micro_batches(exact: TrainConfig, tmp_path: Path) -> None:
     """The noise follows (seed, update, micro-batch); another number of micro-batches draws another one."""
     config = changed(exact, {"model.dropout": 0.3, "training.max_updates": 6})

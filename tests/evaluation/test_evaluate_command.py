@@ -100,6 +100,7 @@ def scores_in(folder: Path) -> dict[str, Any]:
     return content
 
 
+@pytest.mark.slow
 def test_every_batch_size_gives_the_same_file_and_scores(call: Callable[..., int], tmp_path: Path) -> None:
     for size in (1, 9, 4096):
         assert call(f"batch_tokens={size}", f"output_dir=by{size}") == 0

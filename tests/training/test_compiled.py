@@ -55,14 +55,13 @@ def gradients(run: States, model: EncoderDecoder, own: Batch) -> tuple[torch.Ten
     return loss.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
         {"backend": "fused"},
-        pytest.param({"backend": "reference", "position": {"kind": "rotary"}}, marks=pytest.mark.slow),
-        pytest.param(
-            {"backend": "fused", "position": {"kind": "learned", "max_length": 32}}, marks=pytest.mark.slow
-        ),
+        {"backend": "reference", "position": {"kind": "rotary"}},
+        {"backend": "fused", "position": {"kind": "learned", "max_length": 32}},
     ],
 )
 def test_one_graph_for_all_sizes_gives_the_plain_values_and_gradients(settings: dict[str, Any]) -> None:
