@@ -312,9 +312,10 @@ def ready(checkpoint: Checkpoint, device: str | torch.device = "cpu") -> Loaded:
 
 
 def rebuild(checkpoint: Checkpoint) -> EncoderDecoder:
-    """The model of the checkpoint's own configuration, freshly initialised."""
-    tokenizers = checkpoint.tokenizers
-    return build_model(checkpoint.experiment, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
+    """The model of the checkpoint's own configuration, freshly initialised; plain where it was trained so."""
+    experiment, tokenizers = checkpoint.experiment, checkpoint.tokenizers
+    sizes = tokenizers.src.vocab_size, tokenizers.tgt.vocab_size
+    return build_model(experiment, *sizes, fast=experiment.training.fast)
 
 
 # --------------------------------------------------------------------------------------

@@ -68,6 +68,15 @@ def rewritten(path: Path, change: Callable[[dict[str, Any]], None]) -> Path:
 # What goes in comes out
 
 
+@pytest.mark.parametrize("fast", [True, False])
+def test_a_model_that_was_trained_without_the_fast_twins_searches_without_them(
+    saved: Callable[..., Path], content: Checkpoint, fast: bool
+) -> None:
+    training = dataclasses.replace(content.experiment.training, fast=fast)
+    path = saved(experiment=dataclasses.replace(content.experiment, training=training))
+    assert checkpoint.load(path).model.fast is fast
+
+
 def test_everything_comes_back(saved: Callable[..., Path], content: Checkpoint) -> None:
     found = checkpoint.read(saved())
     assert found.experiment == content.experiment

@@ -74,7 +74,7 @@ class Job:
         """The model, in evaluation mode, in float32."""
         if self.checkpoint:
             return checkpoint.load(self.checkpoint).model.eval()
-        return build_model(self.experiment, *self.vocab_sizes).eval()
+        return build_model(self.experiment, *self.vocab_sizes, fast=self.experiment.training.fast).eval()
 
 
 @dataclass(frozen=True)
@@ -217,8 +217,12 @@ def decoding_job(config: BenchmarkConfig, typed: Mapping[str, Any]) -> Job:
     Raises
     ------
     UserError
-        Nothing to translate, a checkpoint that cannot be read.
+        Nothing to translate or to measure, a checkpoint that cannot be read, no GPU where one is asked for.
     """
+    if not config.decode.beam_sizes:
+        raise UserError("decode.beam_sizes=[] measures nothing; name beams, such as decode.beam_sizes=[1,5]")
+    if config.trainer.accelerator == "gpu" and not torch.cuda.is_available():
+        raise UserError("trainer.accelerator=gpu, but torch finds no GPU here; use trainer=cpu or auto")
     experiment: Experiment = config
     tokenizers = None
     if config.checkpoint:
@@ -265,8 +269,9 @@ def _decode(channel: Connection, job: Job) -> None:
     if job.threads:
         torch.set_num_threads(job.threads)
     if job.rival is None:
-        keep_freed_memory()  # as the commands that translate do
         model = _on_its_device(job)
+        if model.fast:
+            keep_freed_memory()  # as the commands that translate do
         decode: Decode = _searching(packed(model), job.search, _device(model))
     else:
         decode = job.rival.build(

@@ -16,6 +16,7 @@ from torch import Tensor
 from minitrans.benchmark.contest import Spread
 from minitrans.benchmark.settings import BenchmarkConfig
 from minitrans.benchmark.train import OURS, Job, TrainingResult, dtype_of, measure_jobs, train_in_windows
+from minitrans.errors import UserError
 from minitrans.model import attention, dropout, encoder_decoder, feedforward, transformer
 from minitrans.model.fast import attention as folded
 from minitrans.model.fast import cross_entropy
@@ -130,7 +131,17 @@ class LeversResult:
 
 
 def measure_levers(config: BenchmarkConfig) -> LeversResult:
-    """Train with all pieces fast and with each one exchanged; then with none fast and with each one alone."""
+    """Train with all pieces fast and with each one exchanged; then with none fast and with each one alone.
+
+    Raises
+    ------
+    UserError
+        A training that uses none of the pieces, and what a training with these words would refuse.
+    """
+    if not config.training.fast:
+        raise UserError("training.fast=false turns off the pieces that levers measures; leave it out")
+    if config.trainer.precision == "fp64":
+        raise UserError("trainer.precision=fp64 trains without the pieces that levers measures; use another")
     without = {name: [name] for name in NAMES}
     alone = {name: [other for other in NAMES if other != name] for name in NAMES}
     among = _measure(config, {OURS: [], **without, PLAIN: NAMES})

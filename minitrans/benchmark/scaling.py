@@ -115,9 +115,11 @@ def measure_scaling(config: BenchmarkConfig) -> Iterator[Point]:
     Raises
     ------
     UserError
-        A sentence longer than an update, or what a training with these words would refuse.
+        No axis, a sentence longer than an update, or what a training with these words would refuse.
     """
     s = config.scaling
+    if not any([s.lengths, s.widths, s.vocab_sizes, s.update_tokens, s.threads, s.processes]):
+        raise UserError("every axis of scaling is empty, so that there is nothing to measure; fill one")
     longest, smallest = max([s.length, *s.lengths]), min([config.training.update_tokens, *s.update_tokens])
     if s.length > smallest:
         raise UserError(

@@ -115,13 +115,18 @@ def training_words(typed: Mapping[str, Any]) -> list[str]:
 
 
 def _word(value: Any) -> str:
+    """A value as it is typed. A text needs quotes where a comma or a bracket in it would have a meaning."""
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     if isinstance(value, list):
-        return "[" + ",".join(map(_word, value)) + "]"
+        return "[" + ",".join(map(_item, value)) + "]"
     if isinstance(value, dict):
-        return "{" + ",".join(f"{key}:{_word(item)}" for key, item in value.items()) + "}"
+        return "{" + ",".join(f"{key}:{_item(item)}" for key, item in value.items()) + "}"
     return str(value)
+
+
+def _item(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else _word(value)
 
 
 def _start(words: list[str], folder: Path, number: int) -> Start:

@@ -195,11 +195,6 @@ def measure_training(config: BenchmarkConfig) -> list[TrainingResult]:
         What a training with these words would refuse; several processes.
     """
     run = config.training_run()
-    if run.trainer.devices > 1:
-        raise UserError(
-            f"trainer.devices={run.trainer.devices}: train is measured in one process; "
-            f"type benchmark.py scaling scaling.processes=[1,{run.trainer.devices}]"
-        )
     own = Job(run, dtype_of(run), config.warm_up, config.profile)
     jobs = {OURS: own, **(_rivals_jobs(own) if config.peers else {})}
     ours, *others = measure_jobs(jobs, train_in_windows, config.seconds, config.windows)
@@ -212,7 +207,18 @@ def measure_jobs(
     """Let the trainings work in turn, so many windows of so many seconds; their figures in the same order.
 
     ``work`` is :func:`train_in_windows`, or what calls it in the end.
+
+    Raises
+    ------
+    UserError
+        What a training with these words would refuse; several processes.
     """
+    for devices in (job.config.trainer.devices for job in jobs.values()):
+        if devices > 1:
+            raise UserError(
+                f"trainer.devices={devices}: a training is measured in one process; "
+                f"type benchmark.py scaling scaling.processes=[1,{devices}]"
+            )
     with contestants(Contestant(name, work, job) for name, job in jobs.items()) as started:
         made = in_turn(started, seconds, windows)
         last = {contestant.name: contestant.finish() for contestant in started}

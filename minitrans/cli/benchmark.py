@@ -3,6 +3,7 @@
 Tables for people, then JSON lines for programs: the last line printed is always one of them.
 """
 
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,9 @@ def benchmark(composed: Composed[BenchmarkConfig]) -> None:
     from minitrans.console import Console
     from minitrans.processors import refuse_unbearable
 
+    _refuse_unused(composed)
+    if composed.config.profile:
+        writable_folder(composed.config.profile, "profile")
     refuse_unbearable(composed.config.threads)
     for threads in composed.config.scaling.threads:
         refuse_unbearable(threads, "scaling.threads")
@@ -48,6 +52,17 @@ def benchmark(composed: Composed[BenchmarkConfig]) -> None:
     rows = TASKS[composed.config.task](composed, console)
     for row in [{"benchmark": "machine", **dataclasses.asdict(machine)}, *rows]:
         print(json_line(row), flush=True)
+
+
+def _refuse_unused(composed: Composed[BenchmarkConfig]) -> None:
+    """Stop where something is typed of which the task makes nothing."""
+    for key in composed.typed:
+        tasks = OF_SOME_TASKS.get(key.split(".")[0], TASKS)
+        if composed.config.task not in tasks:
+            raise UserError(
+                f"{key} means nothing to benchmark.py {composed.config.task}, but to {' and '.join(tasks)}; "
+                "leave it out"
+            )
 
 
 def probe(begun: float) -> int:
@@ -124,7 +139,7 @@ def _refuse_model_keys(composed: Composed[BenchmarkConfig]) -> None:
     if not composed.config.checkpoint:
         return
     for key in composed.typed:
-        if key.split(".")[0] in (*FIXED, "experiment"):
+        if key.split(".")[0] in (*FIXED, "experiment", "training"):
             raise UserError(f"{key} cannot stand beside checkpoint=, which fixes it; leave one of them out")
 
 
@@ -151,15 +166,19 @@ def _scaling(composed: Composed[BenchmarkConfig], console: "Console") -> list[di
     from minitrans.benchmark.report import scaling_table
     from minitrans.benchmark.scaling import curves, measure_scaling
 
-    folder = output_folder(composed.config.scaling.output_dir)
+    folder = writable_folder(composed.config.scaling.output_dir, "scaling.output_dir")
     points = []
     for point in measure_scaling(composed.config):
         console.print(f"{point.axis} {point.value:,}: {point.seconds * 1e6:,.1f} µs a token", highlight=False)
         points.append(point)
     found = curves(points)
     console.print(scaling_table(found))
-    picture = draw(found, folder / "scaling.png")
-    console.print(f"{picture}", highlight=False, soft_wrap=True)
+    picture = folder / "scaling.png"
+    try:
+        draw(found, picture)
+        console.print(f"{picture}", highlight=False, soft_wrap=True)
+    except OSError as error:  # the figures must not be lost for want of a picture
+        console.print(f"no picture: {picture}: {error.strerror}", highlight=False, soft_wrap=True)
     exponents = [
         {
             "axis": curve.axis,
@@ -173,16 +192,17 @@ def _scaling(composed: Composed[BenchmarkConfig], console: "Console") -> list[di
     return [*(point.row() for point in points), last]
 
 
-def output_folder(path: str) -> Path:
-    """A folder to write into, made where it is not there."""
+def writable_folder(path: str, key: str) -> Path:
+    """A folder to write into, made where it is not there: told before anything is measured."""
     folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
     except OSError as error:
         raise UserError(
-            f"scaling.output_dir={folder} cannot be made a folder: {error.strerror}; give another"
+            f"{key}={folder} is no folder that can be written into: {error.strerror}; give another"
         ) from error
-    return folder
 
 
 TASKS: Mapping[str, Task] = {
@@ -193,3 +213,12 @@ TASKS: Mapping[str, Task] = {
     "startup": _startup,
     "data": _data,
 }
+OF_SOME_TASKS = {
+    "checkpoint": ["decode"],
+    "decode": ["decode"],
+    "peers": ["train", "decode"],
+    "profile": ["train", "decode"],
+    "scaling": ["scaling"],
+    "corpus": ["data"],
+}
+"""Keys, or sections of keys, of which some tasks make nothing."""

@@ -360,7 +360,6 @@ def load_translators(
     from minitrans.loading import load_all, translator_of
     from minitrans.processors import use_threads
 
-    keep_freed_memory()
     use_threads(config.threads)
     given = [config.checkpoint] if isinstance(config.checkpoint, str) else config.checkpoint
     loaded = load_all(
@@ -370,6 +369,8 @@ def load_translators(
         device=choose_device(config.accelerator),
         dtype=torch.bfloat16 if config.precision == "bf16" else torch.float32,
     )
+    if any(one.model.fast for one in loaded):
+        keep_freed_memory()
     section = overlaid(plain(loaded[0].experiment)["search"], plain(config)["search"], typed, "search")
     search = parse(SearchConfig, section, prefix="search.")
     return loaded, translator_of(loaded, search, config.batch_tokens)

@@ -82,6 +82,20 @@ def test_a_type_that_no_search_has_is_refused() -> None:
         measured("trainer.precision=fp64")
 
 
+def test_nothing_to_measure_and_a_gpu_that_is_not_there_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match=r"^decode\.beam_sizes=\[\] measures nothing; name beams"):
+        measured("decode.beam_sizes=[]")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UserError, match=r"^trainer\.accelerator=gpu, but torch finds no GPU here"):
+        measured("trainer.accelerator=gpu")
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_the_switch_turns_off_what_is_fast_in_the_search_too(fast: bool) -> None:
+    config = small(f"training.fast={fast}")
+    assert decoding_job(config, {}).model().fast is fast
+
+
 def test_a_split_that_is_not_there_is_named() -> None:
     with pytest.raises(UserError, match='the data has no split "tset"; did you mean "test"'):
         measured("decode.split=tset")

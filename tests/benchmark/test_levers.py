@@ -9,6 +9,7 @@ import pytest
 
 from minitrans.benchmark.contest import Spread
 from minitrans.benchmark.levers import LEVERS, NAMES, PLAIN, measure_levers
+from minitrans.errors import UserError
 from minitrans.run import RunFolder, open_or_create
 from minitrans.training.fit import fit
 from minitrans.training.prepare import prepare
@@ -44,6 +45,20 @@ def test_a_lever_puts_its_twin_into_place(monkeypatch: pytest.MonkeyPatch) -> No
             assert getattr(module, name) is not plain
         lever.exchange()
         assert all(getattr(module, name) is plain for module, name, plain in lever.exchanges)
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("training.fast=false", "training.fast=false turns off the pieces that levers measures"),
+        ("trainer.precision=fp64", "trainer.precision=fp64 trains without the pieces that levers measures"),
+        ("trainer.devices=2", "trainer.devices=2: a training is measured in one process"),
+    ],
+)
+def test_a_training_without_levers_is_refused(word: str, sentence: str) -> None:
+    with pytest.raises(UserError) as refused:
+        measure_levers(small(word))
+    assert str(refused.value).startswith(sentence)
 
 
 @pytest.mark.slow

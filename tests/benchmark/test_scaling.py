@@ -88,6 +88,12 @@ def test_a_sentence_that_fits_no_update_is_refused() -> None:
         next(measure_scaling(small("scaling.length=100", "scaling.update_tokens=[64]")))
 
 
+def test_no_axis_at_all_is_refused() -> None:
+    axes = ("lengths", "widths", "vocab_sizes", "update_tokens", "threads", "processes")
+    with pytest.raises(UserError, match=r"^every axis of scaling is empty"):
+        next(measure_scaling(small(*(f"scaling.{axis}=[]" for axis in axes))))
+
+
 @pytest.mark.slow
 def test_a_point_is_a_real_training() -> None:
     words = [word for word in NOTHING if "lengths" not in word]

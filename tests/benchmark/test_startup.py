@@ -6,6 +6,7 @@ from minitrans.benchmark.contest import Spread
 from minitrans.benchmark.settings import BenchmarkConfig
 from minitrans.benchmark.startup import PARTS, Start, StartupResult, _reason, measure_startup, training_words
 from minitrans.cli.compose import compose
+from minitrans.config import TrainConfig
 from minitrans.errors import UserError
 from tests.benchmark.small import WORDS
 
@@ -51,9 +52,15 @@ def test_the_words_of_the_benchmark_are_left_out() -> None:
         "optimizer.betas=[0.9,0.99]",
         "model.d_k=null",
         "model.bias=false",
-        "data.extra_tests={test_novel:test_novel,new:a b}",  # as it was composed
+        'data.extra_tests={test_novel:"test_novel",new:"a b"}',  # as it was composed
         "seed=3",
     ]
+
+
+def test_a_comma_in_a_path_stays_a_part_of_it() -> None:
+    words = ["data=pairs", 'data.train=["a,b.en","c d.de"]', "data.src=en", "data.tgt=de"]
+    typed = compose("benchmark", words, BenchmarkConfig).typed
+    assert compose("train", training_words(typed), TrainConfig).typed == typed
 
 
 def test_the_start_in_the_middle_is_shown() -> None:

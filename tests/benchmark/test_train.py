@@ -52,7 +52,7 @@ def test_rivals_train_on_the_same_batches_in_turn() -> None:
     [
         (
             ["trainer.devices=2"],
-            "trainer.devices=2: train is measured in one process; type benchmark.py scaling",
+            "trainer.devices=2: a training is measured in one process; type benchmark.py scaling",
         ),
         (["data.root=/nowhere/at/all"], "data.root=/nowhere/at/all is not a folder"),
     ],

@@ -67,6 +67,31 @@ def test_the_last_line_of_decode_is_the_figures_of_the_widest_beam(
             f"error: the checkpoint {Path.cwd() / 'nowhere'} does not exist; "
             "give a .ckpt file or a run folder\n",
         ),
+        (
+            ["decode", "checkpoint=runs/x", "training.fast=false"],
+            "error: training.fast cannot stand beside checkpoint=, which fixes it; leave one of them out\n",
+        ),
+        (
+            ["train", "checkpoint=runs/x"],
+            "error: checkpoint means nothing to benchmark.py train, but to decode; leave it out\n",
+        ),
+        (
+            ["levers", "peers=true"],
+            "error: peers means nothing to benchmark.py levers, but to train and decode; leave it out\n",
+        ),
+        (
+            ["startup", "decode.beam_sizes=[1]"],
+            "error: decode.beam_sizes means nothing to benchmark.py startup, but to decode; leave it out\n",
+        ),
+        (
+            ["train", f"profile={__file__}"],
+            f"error: profile={__file__} is no folder that can be written into: File exists; give another\n",
+        ),
+        (
+            ["scaling", "scaling.output_dir=/proc/here"],
+            "error: scaling.output_dir=/proc/here is no folder that can be written into: "
+            "No such file or directory; give another\n",
+        ),
     ],
 )
 def test_a_mistake_is_one_sentence(

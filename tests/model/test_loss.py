@@ -108,6 +108,25 @@ def test_chunks_change_nothing(rows: int, length: int, chunk: int, label_smoothi
         torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-5)
 
 
+def test_in_double_precision_the_twin_is_as_precise() -> None:
+    torch.manual_seed(3)
+    states, weight = 100 * torch.randn(2, 5, 4).double(), torch.randn(6, 4).double()
+    arguments = states, weight, torch.randint(0, 6, (2, 5)), 0.1, 0.37
+    plain = values_and_gradients(cross_entropy_sums, *arguments)
+    chunked = values_and_gradients(chunked_cross_entropy_sums, *arguments)
+    for got, want in zip(chunked, plain, strict=True):
+        assert got.dtype == torch.float64
+        torch.testing.assert_close(got, want, atol=1e-12, rtol=1e-12)
+
+
+def test_a_second_derivative_is_refused_rather_than_wrong() -> None:
+    states, weight = torch.randn(1, 2, 4, requires_grad=True), torch.randn(6, 4)
+    smoothed, _ = chunked_cross_entropy_sums(states, weight, torch.tensor([[3, 5]]), 0.1)
+    (gradient,) = torch.autograd.grad(smoothed**2, states, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
+
+
 @pytest.mark.parametrize("targets", [[[3, 0, 0], [0, 0, 5]], [[0, 0, 0], [0, 0, 0]], [[1, 2, 3], [4, 5, 1]]])
 def test_a_number_of_real_targets_known_beforehand_changes_nothing(targets: list[list[int]]) -> None:
     torch.manual_seed(1)

@@ -52,6 +52,13 @@ def test_values_and_gradients_are_those_of_the_rows_as_they_come(shape: tuple[in
         torch.testing.assert_close(found, expected, atol=2e-2, rtol=2e-2)
 
 
+@pytest.mark.parametrize("shape", [(8,), (0, 8), (2, 0, 8), (1, 8)])
+def test_a_row_alone_and_no_row_at_all(shape: tuple[int, ...]) -> None:
+    linear = nn.Linear(8, 4).bfloat16()
+    x = torch.randn(shape).bfloat16()
+    torch.testing.assert_close(over_full_rows(linear, x), linear(x), atol=2e-2, rtol=2e-2)
+
+
 @pytest.mark.parametrize("num_rows", [1, 60, CHUNK_ROWS, CHUNK_ROWS + 1, 2 * CHUNK_ROWS + 70])
 def test_the_loss_in_half_precision_leaves_the_filling_out(num_rows: int) -> None:
     torch.manual_seed(2)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from minitrans.model.fast.rows import filled, written_by_shape
 
@@ -60,6 +61,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         return sums
 
     @staticmethod
+    @once_differentiable  # the saved gradients are constants: a second derivative would be wrong
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
         grad_rows, grad_weight = ctx.saved_tensors
         rows_dtype, weight_dtype = ctx.dtypes
@@ -69,18 +71,18 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 def _sums_and_gradients(
     rows: Tensor, weight: Tensor, labels: Tensor, label_smoothing: float, need_grad: bool
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, ...]]:
-    """Both sums, and where wanted the smoothed one's gradients in (R, D) and (N, D), float32."""
-    smoothed = torch.zeros((), device=rows.device)
-    nll = torch.zeros((), device=rows.device)
-    grad_rows = torch.empty(rows.shape, device=rows.device) if need_grad else None
-    grad_weight = torch.zeros(weight.shape, device=rows.device) if need_grad else None
+    """Both sums, and where wanted the smoothed one's gradients in (R, D) and (N, D); float32 or wider."""
+    wide = torch.promote_types(rows.dtype, torch.float32)
+    smoothed, nll = rows.new_zeros((), dtype=wide), rows.new_zeros((), dtype=wide)
+    grad_rows = rows.new_empty(rows.shape, dtype=wide) if need_grad else None
+    grad_weight = weight.new_zeros(weight.shape, dtype=wide) if need_grad else None
     for begin in range(0, rows.size(0), CHUNK_ROWS):
         chunk = rows[begin : begin + CHUNK_ROWS]  # (C, D)
         label = labels[begin : begin + CHUNK_ROWS].unsqueeze(-1)  # (C, 1)
         real = len(chunk)
         if written_by_shape(chunk):
             chunk, label = filled(chunk), filled(label)  # C is a multiple of 64 from here on
-        logits = (chunk @ weight.t()).float()  # (C, D) @ (D, N) -> (C, N)
+        logits = (chunk @ weight.t()).to(wide)  # (C, D) @ (D, N) -> (C, N)
         at_gold, mean = logits.gather(-1, label), logits.mean(dim=-1, keepdim=True)  # (C, 1), (C, 1)
         # One exponential serves both the sum and the gradient; less the largest, none overflows.
         largest = logits.amax(dim=-1, keepdim=True)  # (C, 1)

@@ -32,7 +32,7 @@ def over_full_rows(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     -------
     (..., E).
     """
-    if not written_by_shape(x):
+    if x.dim() < 2 or not x.numel() or not written_by_shape(x):
         return function(x)
     rows = filled(x.flatten(0, -2))  # (..., D) -> (R, D)
     return function(rows)[: x.shape[:-1].numel()].view(*x.shape[:-1], -1)  # (R, E) -> (..., E)
