@@ -283,6 +283,7 @@ def _decode(channel: Connection, job: Job) -> None:
         passed += 1
     channel.send(None)
     while channel.recv() is not None:
+        decode(job.batches[0])  # caches may have been emptied while the others had their turn
         channel.send(_pass(decode, job.batches))
     memory = peak_memory_mb(), peak_gpu_memory_mb()
     looked = _look(model, job) if job.rival is None else ({}, None, [], None)

@@ -333,7 +333,13 @@ def _warm_up(seconds: float, updates: Iterator[Counts]) -> Script:
 
 
 def _window(seconds: float, updates: Iterator[Counts]) -> Generator[None, None, tuple[float, float, Counts]]:
-    """Updates for so many seconds, the last one whole."""
+    """Updates for so many seconds, the last one whole.
+
+    One more is made before the clock starts: while the others had their turn, caches were emptied, and a host
+    that shares its memory may have taken some away.
+    """
+    yield
+    next(updates)
     synchronize()
     start, cpu, counts = time.perf_counter(), time.process_time(), Counts()
     while True:
