@@ -169,7 +169,7 @@ def _measure(config: BenchmarkConfig, exchanged: Mapping[str, Sequence[str]]) ->
     """The figures of trainings with these pieces exchanged, window by window in turn."""
     run = config.training_run()
     jobs = {
-        name: _ExchangedJob(run, dtype_of(run), config.warm_up, "", exchanged=tuple(away))
+        name: _ExchangedJob(run, dtype_of(run), config.warm_up, config.settle, "", exchanged=tuple(away))
         for name, away in exchanged.items()
     }
     results = measure_jobs(jobs, _train, config.seconds, config.windows)

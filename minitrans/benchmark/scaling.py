@@ -173,7 +173,7 @@ def _with_threads(config: BenchmarkConfig, value: int) -> BenchmarkConfig:
 def _point(axis: str, value: int, config: BenchmarkConfig) -> Point:
     with tempfile.TemporaryDirectory(prefix="minitrans-benchmark-") as folder:
         run = on_generated_text(config, Path(folder))
-        job = Job(run, dtype_of(run), config.warm_up, profile="")
+        job = Job(run, dtype_of(run), config.warm_up, config.settle, profile="")
         (result,) = measure_jobs({f"{axis} {value}": job}, train_in_windows, config.seconds, config.windows)
     seconds = 1 / result.target_tokens_per_s.median
     counts, last = result.counts, result.last

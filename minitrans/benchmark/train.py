@@ -122,6 +122,7 @@ class Job:
     config: TrainConfig
     dtype: str
     warm_up: float
+    settle: float
     profile: str
     rival: Rival | None = None
 
@@ -195,7 +196,7 @@ def measure_training(config: BenchmarkConfig) -> list[TrainingResult]:
         What a training with these words would refuse; several processes.
     """
     run = config.training_run()
-    own = Job(run, dtype_of(run), config.warm_up, config.profile)
+    own = Job(run, dtype_of(run), config.warm_up, config.settle, config.profile)
     jobs = {OURS: own, **(_rivals_jobs(own) if config.peers else {})}
     ours, *others = measure_jobs(jobs, train_in_windows, config.seconds, config.windows)
     return [*others, ours]
@@ -287,10 +288,11 @@ def _script(channel: Connection, job: Job, material: Material, cost: Cost) -> Sc
     updates = _counted(material.run_plan)
     device = next(material.model.parameters()).device
     base = peak_memory_mb()
-    yield from _warm_up(job.warm_up, updates)
+    yield from _work_for(job.warm_up, updates, at_least=FEWEST_WARM_UP_UPDATES)
     channel.send(None)
     while (seconds := channel.recv()) is not None:
         peak = peak_flops(device, TORCH_TYPES[job.dtype], PEAK_SECONDS)
+        yield from _work_for(job.settle, updates, at_least=1)
         passed, cpu, counts = yield from _window(seconds, updates)
         channel.send(Window(passed, cpu, counts, counts.useful_flops(cost), peak))
     memory = peak_memory_mb(), peak_gpu_memory_mb()  # before the trace takes some
@@ -324,22 +326,17 @@ def _counted(run_plan: RunPlan) -> Iterator[Counts]:
         yield Counts.of(lengths, [part.rows for part in parts if part.weight])
 
 
-def _warm_up(seconds: float, updates: Iterator[Counts]) -> Script:
+def _work_for(seconds: float, updates: Iterator[Counts], at_least: int) -> Script:
+    """Updates outside of any window."""
     start, made = time.perf_counter(), 0
-    while made < FEWEST_WARM_UP_UPDATES or time.perf_counter() - start < seconds:
+    while made < at_least or time.perf_counter() - start < seconds:
         yield
         next(updates)
         made += 1
 
 
 def _window(seconds: float, updates: Iterator[Counts]) -> Generator[None, None, tuple[float, float, Counts]]:
-    """Updates for so many seconds, the last one whole.
-
-    One more is made before the clock starts: while the others had their turn, caches were emptied, and a host
-    that shares its memory may have taken some away.
-    """
-    yield
-    next(updates)
+    """Updates for so many seconds, the last one whole."""
     synchronize()
     start, cpu, counts = time.perf_counter(), time.process_time(), Counts()
     while True:
