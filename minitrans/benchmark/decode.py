@@ -67,6 +67,7 @@ class Job:
     threads: int
     on_gpu: bool
     warm_up: float
+    settle: float
     profile: str
     rival: RivalDecoder | None = None
 
@@ -249,6 +250,7 @@ def decoding_job(config: BenchmarkConfig, typed: Mapping[str, Any]) -> Job:
         threads=config.threads,
         on_gpu=config.trainer.accelerator != "cpu" and torch.cuda.is_available(),
         warm_up=config.warm_up,
+        settle=config.settle,
         profile=config.profile,
     )
 
@@ -277,17 +279,22 @@ def _decode(channel: Connection, job: Job) -> None:
         decode = job.rival.build(
             Work(job.experiment, job.model(), job.search, job.length, torch.get_num_threads(), job.on_gpu)
         )
-    start, passed = time.perf_counter(), 0
-    while passed == 0 or time.perf_counter() - start < job.warm_up:
-        decode(job.batches[passed % len(job.batches)])
-        passed += 1
+    _search_for(job.warm_up, decode, job.batches)
     channel.send(None)
     while channel.recv() is not None:
-        decode(job.batches[0])  # caches may have been emptied while the others had their turn
+        _search_for(job.settle, decode, job.batches)
         channel.send(_pass(decode, job.batches))
     memory = peak_memory_mb(), peak_gpu_memory_mb()
     looked = _look(model, job) if job.rival is None else ({}, None, [], None)
     channel.send(LastWord(*memory, torch.get_num_threads(), *looked))
+
+
+def _search_for(seconds: float, decode: Decode, batches: Batches) -> None:
+    """Batches outside of any window, at least one."""
+    start, passed = time.perf_counter(), 0
+    while passed == 0 or time.perf_counter() - start < seconds:
+        decode(batches[passed % len(batches)])
+        passed += 1
 
 
 def _on_its_device(job: Job) -> EncoderDecoder:

@@ -54,7 +54,7 @@ class BenchmarkConfig(Experiment):
     seconds: float = _doc("length of one timed window of training", 10.0, above=0)
     warm_up: float = _doc("seconds of work before the first window", 5.0, low=0)
     settle: float = _doc(
-        "seconds of a training's work before each window (idle memory is slow to come back on a shared host)",
+        "seconds of work before each window (idle memory is slow to come back on a shared host)",
         1.0,
         low=0,
     )
