@@ -5,8 +5,21 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import NoReturn
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+
+
+def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    """A handler that ends the program as Ctrl-C does, so that nothing partial is left behind.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        Always. The signal is ignored from then on: one request is enough.
+    """
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 @contextlib.contextmanager

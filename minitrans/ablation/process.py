@@ -8,13 +8,13 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from submitit.helpers import DelayedSubmission
 
 from minitrans.config import TrainConfig
 from minitrans.errors import StoppedEarlyError, UserError
+from minitrans.signals import interrupt
 
 DONE, FAILED, STOPPED = "done", "failed", "stopped"
 
@@ -54,7 +54,7 @@ class CellProcess:
         A request to end (SIGTERM) is obeyed at once outside of training; in training, after the update in
         hand is saved.
         """
-        signal.signal(signal.SIGTERM, _interrupt)
+        signal.signal(signal.SIGTERM, interrupt)
         try:
             return self._train()
         except (StoppedEarlyError, KeyboardInterrupt) as stop:
@@ -81,8 +81,3 @@ class CellProcess:
             if not RunFolder.of(self.config.run_dir).result.exists():
                 train(self.config, self.typed)
         return Outcome(DONE)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # one request is enough
-    raise KeyboardInterrupt

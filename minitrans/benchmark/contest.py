@@ -1,120 +1,205 @@
-"""Contestants that work in turn, each in a process of its own.
+"""Contestants that work in turn, each time in a new process of its own.
 
 A machine's speed drifts: other programs come and go, a processor warms up. So a ratio of two contestants is
 taken within one turn, in which each works for one window, and the median over the turns is told. A process of
-its own gives each its own memory to be measured by, and its own allocator.
+its own gives each its own memory to be measured by, and its own allocator. It is a new one every turn, since
+a process that waits while the others have theirs may find what it had kept in memory slow to reach again: a
+crowded host takes pages that lie idle away.
 """
 
+import dataclasses
 import multiprocessing
+import os
+import signal
 import statistics
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from minitrans.errors import UserError
+from minitrans.benchmark.profiling import Operation
+from minitrans.errors import StoppedEarlyError, UserError
+from minitrans.progress import progress_bar
+from minitrans.signals import interrupt
 
 J = TypeVar("J")
+R = TypeVar("R")
 _SECONDS_TO_END = 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredJob:
+    """What one process is to measure.
+
+    Attributes
+    ----------
+    warm_up
+        Seconds of work before the first window.
+    windows
+        How many it measures.
+    looks
+        Whether it looks afterwards where the time goes.
+    profile
+        The folder for a trace, made where it looks (empty: none).
+    """
+
+    warm_up: float
+    windows: int
+    looks: bool
+    profile: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LastWord:
+    """What a process tells of itself when it has measured its windows."""
+
+    peak_rss_mb: float
+    peak_gpu_mb: float
+    threads: int
+    shares: dict[str, float]
+    operations: list[Operation]
+    trace: Path | None
+
+
+M = TypeVar("M", bound=MeasuredJob)
+W = TypeVar("W")
+L = TypeVar("L", bound=LastWord)
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[W, L]):
+    """What one process measured, or several that measured the same."""
+
+    windows: tuple[W, ...]
+    last: L
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.windows))
+
+    @classmethod
+    def whole(cls, outcomes: "Sequence[Outcome[W, L]]") -> "Outcome[W, L]":
+        """All windows; the last process's last word, with the highest peaks of all."""
+        last = dataclasses.replace(
+            outcomes[-1].last,
+            peak_rss_mb=max(outcome.last.peak_rss_mb for outcome in outcomes),
+            peak_gpu_mb=max(outcome.last.peak_gpu_mb for outcome in outcomes),
+        )
+        return cls(tuple(window for outcome in outcomes for window in outcome.windows), last)
+
+
+def measure(jobs: Mapping[str, M], work: Callable[[M], Outcome[W, L]]) -> dict[str, Outcome[W, L]]:
+    """Let the contestants work, each in processes of its own.
+
+    One alone measures all its windows in one process. Several take turns, in each of which every one measures
+    one window in a new process. They look where the time goes in the last turn alone.
+    """
+    if len(jobs) == 1:
+        turns = [dict(jobs)]
+    else:
+        count = max(job.windows for job in jobs.values())
+        turns = [
+            {name: _one_window(job, is_last=turn == count) for name, job in jobs.items()}
+            for turn in range(1, count + 1)
+        ]
+    return {name: Outcome.whole(outcomes) for name, outcomes in in_turn(turns, work).items()}
+
+
+def _one_window(job: M, is_last: bool) -> M:
+    return dataclasses.replace(job, windows=1, looks=job.looks and is_last)
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What a contestant sends in place of a result where the user's words make its work impossible."""
+    """What a process sends in place of a result where the user's words make its work impossible."""
 
     sentence: str
 
 
-class Contestant(Generic[J]):
-    """A process that does a window of work whenever it is asked.
+def in_own_process(name: str, work: Callable[[J], R], job: J) -> R:
+    """What ``work(job)`` returns in a new process, which ends with this one.
 
     Parameters
     ----------
     name
-        For the table.
-    work
-        Run in the process with its end of the connection and ``job``. It sends one message when it is ready,
-        one result for each window asked for, and one last message when it receives None.
-    job
-        What it works on; it is pickled.
+        For what is said if it fails.
+    work, job
+        A function that can be imported, and what it works on; both are pickled, as is the result.
+
+    Raises
+    ------
+    UserError
+        That of ``work``; a process that ended without a result.
     """
-
-    def __init__(self, name: str, work: Callable[[Connection, J], None], job: J) -> None:
-        self.name = name
-        context = multiprocessing.get_context("spawn")
-        self._channel, theirs = context.Pipe()
-        self._process = context.Process(target=_work, args=(work, theirs, job), daemon=False)
-        self._process.start()
-        theirs.close()  # so that its end is noticed when the process ends
-
-    def ready(self) -> Any:
-        """Wait until it has warmed up; what it says of itself."""
-        return self._receive()
-
-    def window(self, order: Any) -> Any:
-        """Let it work for one window."""
-        self._channel.send(order)
-        return self._receive()
-
-    def finish(self) -> Any:
-        """Let it end; its last word."""
-        self._channel.send(None)
-        last = self._receive()
-        self._process.join(_SECONDS_TO_END)
-        return last
-
-    def close(self) -> None:
-        """See that the process is gone."""
-        self._channel.close()
-        if self._process.is_alive():
-            self._process.terminate()
-        self._process.join(_SECONDS_TO_END)
-
-    def _receive(self) -> Any:
-        try:
-            message = self._channel.recv()
-        except EOFError:
-            self._process.join(_SECONDS_TO_END)
-            raise UserError(
-                f"the process that measured {self.name} ended with status {self._process.exitcode} and gave "
-                "no result; what it printed says why (killed for want of memory, it printed nothing)"
-            ) from None
-        if isinstance(message, Failure):
-            raise UserError(message.sentence)
-        return message
-
-
-def _work(work: Callable[[Connection, J], None], channel: Connection, job: J) -> None:
+    context = multiprocessing.get_context("spawn")
+    channel, theirs = context.Pipe()
+    process = context.Process(target=_send, args=(work, theirs, job))
+    process.start()
+    theirs.close()  # so that its end is noticed when the process ends
     try:
-        work(channel, job)
+        message: Any = channel.recv()
+        process.join(_SECONDS_TO_END)
+    except EOFError:
+        process.join(_SECONDS_TO_END)
+        raise UserError(
+            f"the process that measured {name} ended with status {process.exitcode} and gave "
+            "no result; what it printed says why (killed for want of memory, it printed nothing)"
+        ) from None
+    finally:
+        channel.close()
+        if process.is_alive():
+            process.terminate()
+        process.join(_SECONDS_TO_END)
+    if isinstance(message, Failure):
+        raise UserError(message.sentence)
+    return message
+
+
+def _send(work: Callable[[J], Any], channel: Connection, job: J) -> None:
+    signal.signal(signal.SIGTERM, interrupt)  # rather than leave temporary folders behind
+    threading.Thread(target=_end_with_asker, daemon=True).start()
+    try:
+        channel.send(work(job))
+    except (KeyboardInterrupt, StoppedEarlyError, BrokenPipeError):  # who asked says so, or is gone
+        pass
     except UserError as error:
         channel.send(Failure(str(error)))
-    except (KeyboardInterrupt, EOFError, BrokenPipeError):  # the process that asked says so, or is gone
-        pass
 
 
-@contextmanager
-def contestants(made: Iterator[Contestant[Any]]) -> Iterator[list[Contestant[Any]]]:
-    """Start contestants one after another, each once the one before is ready, and see that all end."""
-    started: list[Contestant[Any]] = []
-    try:
-        for contestant in made:
-            started.append(contestant)
-            contestant.ready()
-        yield started
-    finally:
-        for contestant in started:
-            contestant.close()
+def _end_with_asker() -> None:
+    """Ask this process to end once the one that started it has, however that came."""
+    asker = multiprocessing.parent_process()
+    assert asker is not None
+    wait([asker.sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
-def in_turn(started: Sequence[Contestant[Any]], order: Any, windows: int) -> dict[str, list[Any]]:
-    """Let each work for a window, and so on in turn; the results of each contestant by its name."""
-    results: dict[str, list[Any]] = {contestant.name: [] for contestant in started}
-    for _ in range(windows):
-        for contestant in started:
-            results[contestant.name].append(contestant.window(order))
-    return results
+def in_turn(turns: Sequence[Mapping[str, J]], work: Callable[[J], R]) -> dict[str, list[R]]:
+    """Let each contestant of a turn do its work, turn after turn.
+
+    Parameters
+    ----------
+    turns
+        For each turn the contestants' jobs by their names.
+    work
+        What is done with a job, each time in a new process.
+
+    Returns
+    -------
+    The results of each contestant, turn by turn. Each is also told on standard error as it comes, so that
+    nothing is lost if the rest is not waited for.
+    """
+    results: dict[str, list[R]] = defaultdict(list)
+    with progress_bar(sum(map(len, turns)), label="measuring") as advance:
+        for turn in turns:
+            for name, job in turn.items():
+                results[name].append(in_own_process(name, work, job))
+                print(f"{name}: {results[name][-1]}", file=sys.stderr)
+                advance(1)
+    return dict(results)
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 import tokenizers
 
-from minitrans.benchmark.contest import Contestant, Spread, contestants
+from minitrans.benchmark.contest import Spread, in_own_process
 from minitrans.benchmark.machine import peak_memory_mb
 from minitrans.benchmark.settings import BenchmarkConfig
 from minitrans.config import construct
@@ -95,11 +94,7 @@ def measure_data(config: BenchmarkConfig) -> DataResult:
     ours, library = zip(*(_tokenise(corpus, trained) for _ in range(config.windows)), strict=True)
     run_plan = RunPlan(encode_corpus(corpus, trained), size, config.seed, 10**9, None)
     feeds = tuple(_feed(run_plan, config.seconds) for _ in range(config.windows))
-    with contestants(
-        Contestant("planning", _plan, job) for job in [PlanJob(config.corpus.pairs, size, 1)]
-    ) as (one,):
-        planned = one.window(True)
-        one.finish()
+    planned = in_own_process("planning", _plan, PlanJob(config.corpus.pairs, size, 1))
     sentences = 2 * len(corpus)
     return DataResult(
         sentences,
@@ -159,20 +154,17 @@ def generated_lengths(pairs: int, seed: int) -> np.ndarray:
     return lengths
 
 
-def _plan(channel: Connection, job: PlanJob) -> None:
+def _plan(job: PlanJob) -> PlanResult:
     base = peak_memory_mb()
-    channel.send(None)
-    while channel.recv() is not None:
-        lengths = generated_lengths(job.pairs, job.seed)
-        start = time.perf_counter()
-        updates = plan(
-            lengths,
-            update_tokens=None if job.size.update_sentences else job.size.update_tokens,
-            update_sentences=job.size.update_sentences,
-            chunk_tokens=job.size.chunk_tokens,
-            seed=job.seed,
-            epoch=1,
-        )
-        seconds = time.perf_counter() - start
-        channel.send(PlanResult(seconds, peak_memory_mb(), base, len(updates), job.pairs))
-    channel.send(None)
+    lengths = generated_lengths(job.pairs, job.seed)
+    start = time.perf_counter()
+    updates = plan(
+        lengths,
+        update_tokens=None if job.size.update_sentences else job.size.update_tokens,
+        update_sentences=job.size.update_sentences,
+        chunk_tokens=job.size.chunk_tokens,
+        seed=job.seed,
+        epoch=1,
+    )
+    seconds = time.perf_counter() - start
+    return PlanResult(seconds, peak_memory_mb(), base, len(updates), job.pairs)

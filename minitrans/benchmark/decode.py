@@ -11,7 +11,6 @@ import dataclasses
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,11 @@ from torch import Tensor
 
 from minitrans import checkpoint
 from minitrans.allocator import keep_freed_memory
-from minitrans.benchmark.contest import Contestant, Spread, contestants, in_turn
+from minitrans.benchmark.contest import LastWord, MeasuredJob, Outcome, Spread, measure
 from minitrans.benchmark.machine import peak_gpu_memory_mb, peak_memory_mb
 from minitrans.benchmark.parts import Clock
 from minitrans.benchmark.peers.decoding import Decode, RivalDecoder, Work, rival_decoders
-from minitrans.benchmark.profiling import Operation, traced
+from minitrans.benchmark.profiling import traced
 from minitrans.benchmark.settings import BenchmarkConfig
 from minitrans.build import build_model
 from minitrans.config import Experiment, SearchConfig, construct
@@ -45,9 +44,9 @@ TORCH_TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 Batches = Sequence[Sequence[Sequence[int]]]  # batches of sentences of ids, without start and end
 
 
-@dataclass(frozen=True)
-class Job:
-    """One contestant's work.
+@dataclass(frozen=True, kw_only=True)
+class Job(MeasuredJob):
+    """One process's work.
 
     Attributes
     ----------
@@ -66,9 +65,6 @@ class Job:
     batches: Batches
     threads: int
     on_gpu: bool
-    warm_up: float
-    settle: float
-    profile: str
     rival: RivalDecoder | None = None
 
     def model(self) -> EncoderDecoder:
@@ -87,18 +83,15 @@ class Window:
     sentences: int
     output_tokens: int  # end tokens not counted
 
+    def __str__(self) -> str:
+        return f"{self.sentences / self.seconds:,.0f} sentences/s"
 
-@dataclass(frozen=True)
-class LastWord:
-    """What a contestant tells of itself when it ends."""
 
-    peak_rss_mb: float
-    peak_gpu_mb: float
-    threads: int
-    shares: dict[str, float]
-    steps_per_output_token: float | None  # end tokens counted
-    operations: list[Operation]
-    trace: Path | None
+@dataclass(frozen=True, kw_only=True)
+class LastDecodingWord(LastWord):
+    """What a process that decoded tells of itself."""
+
+    steps_per_output_token: float | None = None  # end tokens counted; None: it did not look
 
 
 @dataclass(frozen=True)
@@ -110,7 +103,7 @@ class DecodingResult:
     beam_size: int
     length: int | None
     windows: tuple[Window, ...]
-    last: LastWord
+    last: LastDecodingWord
 
     @property
     def sentences_per_s(self) -> Spread:
@@ -167,25 +160,15 @@ def measure_decoding(config: BenchmarkConfig, own: Job) -> Iterator[list[Decodin
     for beam_size in config.decode.beam_sizes:
         settings = search_settings(config, beam_size)
         base = dataclasses.replace(own, search=settings)
-        jobs = {
-            (rival.name, rival.dtype): dataclasses.replace(base, rival=rival, dtype=rival.dtype, profile="")
+        contestants = {
+            (rival.name, rival.dtype): dataclasses.replace(base, rival=rival, dtype=rival.dtype, looks=False)
             for rival in _rivals(config, own.experiment, types)
         }
-        jobs |= {(OURS, dtype): dataclasses.replace(base, dtype=dtype) for dtype in types}
-        made = (Contestant(f"{name} {dtype}", _decode, job) for (name, dtype), job in jobs.items())
-        with contestants(made) as started:
-            windows = in_turn(started, True, config.windows)
-            last = {contestant.name: contestant.finish() for contestant in started}
+        contestants |= {(OURS, dtype): dataclasses.replace(base, dtype=dtype) for dtype in types}
+        made = measure({" ".join(named): job for named, job in contestants.items()}, _decode)
         yield [
-            DecodingResult(
-                name,
-                dtype,
-                beam_size,
-                config.decode.length,
-                tuple(windows[f"{name} {dtype}"]),
-                last[f"{name} {dtype}"],
-            )
-            for name, dtype in jobs
+            DecodingResult(*named, beam_size, config.decode.length, outcome.windows, outcome.last)
+            for named, outcome in zip(contestants, made.values(), strict=True)
         ]
 
 
@@ -250,7 +233,8 @@ def decoding_job(config: BenchmarkConfig, typed: Mapping[str, Any]) -> Job:
         threads=config.threads,
         on_gpu=config.trainer.accelerator != "cpu" and torch.cuda.is_available(),
         warm_up=config.warm_up,
-        settle=config.settle,
+        windows=config.windows,
+        looks=True,
         profile=config.profile,
     )
 
@@ -266,8 +250,8 @@ def _batches(rows: Sequence[Sequence[int]], size: int) -> Batches:
 # --------------------------------------------------------------------------------------
 
 
-def _decode(channel: Connection, job: Job) -> None:
-    """Warm up, make a pass for each order, then (ours) look where the time goes."""
+def _decode(job: Job) -> Outcome[Window, LastDecodingWord]:
+    """Warm up, make the passes, then, where it is to, look where the time goes."""
     if job.threads:
         torch.set_num_threads(job.threads)
     if job.rival is None:
@@ -280,13 +264,16 @@ def _decode(channel: Connection, job: Job) -> None:
             Work(job.experiment, job.model(), job.search, job.length, torch.get_num_threads(), job.on_gpu)
         )
     _search_for(job.warm_up, decode, job.batches)
-    channel.send(None)
-    while channel.recv() is not None:
-        _search_for(job.settle, decode, job.batches)
-        channel.send(_pass(decode, job.batches))
-    memory = peak_memory_mb(), peak_gpu_memory_mb()
-    looked = _look(model, job) if job.rival is None else ({}, None, [], None)
-    channel.send(LastWord(*memory, torch.get_num_threads(), *looked))
+    windows = tuple(_pass(decode, job.batches) for _ in range(job.windows))
+    last = LastDecodingWord(
+        peak_rss_mb=peak_memory_mb(),
+        peak_gpu_mb=peak_gpu_memory_mb(),
+        threads=torch.get_num_threads(),
+        shares={},
+        operations=[],
+        trace=None,
+    )
+    return Outcome(windows, _looking(last, model, job) if job.looks else last)
 
 
 def _search_for(seconds: float, decode: Decode, batches: Batches) -> None:
@@ -362,18 +349,19 @@ class Watched:
             return self.model.logits(states)
 
 
-def _look(model: EncoderDecoder, job: Job) -> tuple[dict[str, float], float, list[Operation], Path | None]:
-    """Shares of the parts and steps an output token, of one more pass; the trace of a few batches."""
+def _looking(last: LastDecodingWord, model: EncoderDecoder, job: Job) -> LastDecodingWord:
+    """Add the parts' shares and the steps an output token, of one more pass; the trace of a few batches."""
     watched = Watched(packed(model))
     window = _pass(_searching(watched, job.search, _device(model)), job.batches)
     named = {
         "bookkeeping" if name == "other" else name: part for name, part in watched.clock.shares().items()
     }
     steps = watched.sentence_steps / (window.output_tokens + window.sentences)
+    last = dataclasses.replace(last, shares=named, steps_per_output_token=steps)
     if not job.profile:
-        return named, steps, [], None
+        return last
     few = job.batches[:TRACED_BATCHES]
     decode = _searching(packed(model), job.search, _device(model))
     with traced(Path(job.profile), f"decode-beam{job.search.beam_size}-{job.dtype}", len(few)) as trace:
         _pass(decode, few)
-    return named, steps, trace.operations, trace.path
+    return dataclasses.replace(last, operations=trace.operations, trace=trace.path)

@@ -6,7 +6,6 @@ the piece brings among the others), or with all of them exchanged but one (what 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from types import ModuleType
 from typing import Any
 
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from minitrans.benchmark.contest import Spread
 from minitrans.benchmark.settings import BenchmarkConfig
-from minitrans.benchmark.train import OURS, Job, TrainingResult, dtype_of, measure_jobs, train_in_windows
+from minitrans.benchmark.train import OURS, Job, Trained, TrainingResult, measure_jobs, train_in_windows
 from minitrans.errors import UserError
 from minitrans.model import attention, dropout, encoder_decoder, feedforward, transformer
 from minitrans.model.fast import attention as folded
@@ -142,23 +141,31 @@ def measure_levers(config: BenchmarkConfig) -> LeversResult:
         raise UserError("training.fast=false turns off the pieces that levers measures; leave it out")
     if config.trainer.precision == "fp64":
         raise UserError("trainer.precision=fp64 trains without the pieces that levers measures; use another")
-    without = {name: [name] for name in NAMES}
-    alone = {name: [other for other in NAMES if other != name] for name in NAMES}
-    among = _measure(config, {OURS: [], **without, PLAIN: NAMES})
-    apart = _measure(config, {PLAIN: NAMES, **alone})  # after the others, for the sake of memory
+    without = {_without(name): [name] for name in NAMES}
+    alone = {_alone(name): [other for other in NAMES if other != name] for name in NAMES}
+    made = _measure(config, {OURS: [], **without, PLAIN: NAMES, **alone})
+    fast, plain = made[OURS], made[PLAIN]
     gains = [
         Gain(
             name,
-            alone=apart[name].target_tokens_per_cpu_s.over(apart[PLAIN].target_tokens_per_cpu_s),
-            kept=among[OURS].target_tokens_per_cpu_s.over(among[name].target_tokens_per_cpu_s),
-            memory_mb=among[name].last.peak_rss_mb - among[OURS].last.peak_rss_mb,
+            alone=made[_alone(name)].target_tokens_per_cpu_s.over(plain.target_tokens_per_cpu_s),
+            kept=fast.target_tokens_per_cpu_s.over(made[_without(name)].target_tokens_per_cpu_s),
+            memory_mb=made[_without(name)].last.peak_rss_mb - fast.last.peak_rss_mb,
         )
         for name in NAMES
     ]
-    return LeversResult(gains, among[OURS], among[PLAIN])
+    return LeversResult(gains, fast, plain)
 
 
-@dataclass(frozen=True)
+def _without(lever: str) -> str:
+    return f"{OURS} without: {lever}"
+
+
+def _alone(lever: str) -> str:
+    return f"{PLAIN} but for: {lever}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class _ExchangedJob(Job):
     """A training with the levers of these names exchanged for their plain twins."""
 
@@ -168,17 +175,15 @@ class _ExchangedJob(Job):
 def _measure(config: BenchmarkConfig, exchanged: Mapping[str, Sequence[str]]) -> dict[str, TrainingResult]:
     """The figures of trainings with these pieces exchanged, window by window in turn."""
     run = config.training_run()
-    jobs = {
-        name: _ExchangedJob(run, dtype_of(run), config.warm_up, config.settle, "", exchanged=tuple(away))
-        for name, away in exchanged.items()
-    }
-    results = measure_jobs(jobs, _train, config.seconds, config.windows)
+    whole = vars(Job.of(run, config, looks=False))
+    jobs = {name: _ExchangedJob(**whole, exchanged=tuple(away)) for name, away in exchanged.items()}
+    results = measure_jobs(jobs, _train)
     return dict(zip(jobs, results, strict=True))
 
 
-def _train(channel: Connection, job: _ExchangedJob) -> None:
+def _train(job: _ExchangedJob) -> Trained:
     """Exchange the pieces, then train."""
     for lever in LEVERS:
         if lever.name in job.exchanged:
             lever.exchange()
-    train_in_windows(channel, job)
+    return train_in_windows(job)

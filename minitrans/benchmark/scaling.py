@@ -15,15 +15,14 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from minitrans.benchmark.contest import Contestant, contestants
+from minitrans.benchmark.contest import in_own_process
 from minitrans.benchmark.settings import BenchmarkConfig
-from minitrans.benchmark.train import Job, dtype_of, measure_jobs, train_in_windows
+from minitrans.benchmark.train import Job, TrainingResult, train_in_windows
 from minitrans.config import TrainConfig, plain
 from minitrans.data.tokenizer import SPECIAL_NAMES
 from minitrans.errors import UserError
@@ -173,8 +172,9 @@ def _with_threads(config: BenchmarkConfig, value: int) -> BenchmarkConfig:
 def _point(axis: str, value: int, config: BenchmarkConfig) -> Point:
     with tempfile.TemporaryDirectory(prefix="minitrans-benchmark-") as folder:
         run = on_generated_text(config, Path(folder))
-        job = Job(run, dtype_of(run), config.warm_up, config.settle, profile="")
-        (result,) = measure_jobs({f"{axis} {value}": job}, train_in_windows, config.seconds, config.windows)
+        name, job = f"{axis} {value}", Job.of(run, config, looks=True)
+        made = in_own_process(name, train_in_windows, job)
+    result = TrainingResult(name, job.dtype, made.windows, made.last)
     seconds = 1 / result.target_tokens_per_s.median
     counts, last = result.counts, result.last
     work = sum(window.useful_flops for window in result.windows) / counts.tgt_tokens
@@ -233,10 +233,7 @@ def _spelled(number: int) -> str:
 def _distributed_point(processes: int, config: BenchmarkConfig) -> Point:
     with tempfile.TemporaryDirectory(prefix="minitrans-benchmark-") as folder:
         run = _short(on_generated_text(config, Path(folder)), processes, config.windows)
-        made = (Contestant(f"{processes} processes", _distribute, job) for job in [(run, folder)])
-        with contestants(made) as (started,):
-            speed = started.window(True)
-            started.finish()
+        speed = in_own_process(f"{processes} processes", _distribute, (run, folder))
     return Point("processes", processes, 1 / speed, work=1.0)
 
 
@@ -250,17 +247,14 @@ def _short(run: TrainConfig, processes: int, rows: int) -> TrainConfig:
     )
 
 
-def _distribute(channel: Connection, job: tuple[TrainConfig, str]) -> None:
+def _distribute(job: tuple[TrainConfig, str]) -> float:
     run, parent = job
     os.environ["OMP_NUM_THREADS"] = str(run.threads)  # of each worker
     prepare(run)  # so that the workers find the cache filled
     folder = open_or_create(RunFolder.of(Path(parent) / "run"))
     write_config(folder, plain(run))
-    channel.send(None)
-    while channel.recv() is not None:
-        run_workers(run.trainer, folder, None)
-        channel.send(median_speed(folder.metrics))
-    channel.send(None)
+    run_workers(run.trainer, folder, None)
+    return median_speed(folder.metrics)
 
 
 def median_speed(metrics: Path) -> float:

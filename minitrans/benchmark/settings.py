@@ -52,14 +52,11 @@ class BenchmarkConfig(Experiment):
         "what is measured; the first word may be it alone: benchmark.py decode", "train", choices=TASKS
     )
     seconds: float = _doc("length of one timed window of training", 10.0, above=0)
-    warm_up: float = _doc("seconds of work before the first window", 5.0, low=0)
-    settle: float = _doc(
-        "seconds of work before each window (idle memory is slow to come back on a shared host)",
-        1.0,
-        low=0,
-    )
+    warm_up: float = _doc("seconds of work before the first window of a process", 5.0, low=0)
     windows: int = _doc("windows (for decode and startup: runs), of which the median is told", 5, low=1)
-    peers: bool = _doc("measure others on the same work, window by window in turn", False)
+    peers: bool = _doc(
+        "measure others on the same work, window by window in turn, each in a new process", False
+    )
     profile: str = _doc(
         "a folder for a trace of a few more steps, whose ten dearest operations are printed (empty: none)",
         "",

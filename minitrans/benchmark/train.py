@@ -10,18 +10,17 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from minitrans.analysis.flops import Cost, cost_of
-from minitrans.benchmark.contest import Contestant, Spread, contestants, in_turn
+from minitrans.benchmark.contest import LastWord, MeasuredJob, Outcome, Spread, measure
 from minitrans.benchmark.counts import Counts
 from minitrans.benchmark.machine import peak_gpu_memory_mb, peak_memory_mb, synchronize
 from minitrans.benchmark.parts import Clock, Timed, timed
-from minitrans.benchmark.peers.loop import rival_loop
+from minitrans.benchmark.peers.loop import rival_updates
 from minitrans.benchmark.peers.training import Rival, rivals
 from minitrans.benchmark.profiling import Operation, traced
 from minitrans.benchmark.settings import BenchmarkConfig
@@ -51,8 +50,6 @@ PEAK_SECONDS = 0.5
 TORCH_TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp64": torch.float64}
 FEWEST_WARM_UP_UPDATES = 3
 
-# A script is a generator that says what is measured: each ``yield`` lets one update be made.
-Script = Generator[None, None, None]
 
 PARTS = [
     Timed(stream, "split", "data"),
@@ -85,6 +82,9 @@ class Window:
     useful_flops: int
     peak_flops: float  # a second, of products of the same type with the same threads, just before
 
+    def __str__(self) -> str:
+        return f"{self.target_tokens_per_s:,.0f} target tokens/s"
+
     @property
     def target_tokens_per_s(self) -> float:
         """Real target tokens, end tokens counted."""
@@ -101,30 +101,43 @@ class Window:
         return self.useful_flops / self.seconds
 
 
-@dataclass(frozen=True)
-class LastWord:
-    """What a contestant tells of itself when it ends."""
+@dataclass(frozen=True, kw_only=True)
+class LastTrainingWord(LastWord):
+    """What a process that trained tells of itself."""
 
     base_rss_mb: float  # before the first update
-    peak_rss_mb: float
-    peak_gpu_mb: float
     parameters: int
-    threads: int
-    shares: dict[str, float]
-    operations: list[Operation]
-    trace: Path | None
 
 
-@dataclass(frozen=True)
-class Job:
-    """One contestant's training: the experiment, and how it is measured."""
+Trained = Outcome[Window, LastTrainingWord]
+
+
+# A script is a generator that says what is measured: each ``yield`` lets one update be made.
+Script = Generator[None, None, Trained]
+Pause = Generator[None, None, None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job(MeasuredJob):
+    """One process's training: the experiment, the seconds of each window, who trains (None: we)."""
 
     config: TrainConfig
     dtype: str
-    warm_up: float
-    settle: float
-    profile: str
+    seconds: float
     rival: Rival | None = None
+
+    @classmethod
+    def of(cls, run: TrainConfig, config: BenchmarkConfig, looks: bool) -> "Job":
+        """The training ``run`` as ``config`` wants it measured."""
+        return cls(
+            config=run,
+            dtype=dtype_of(run),
+            seconds=config.seconds,
+            warm_up=config.warm_up,
+            windows=config.windows,
+            looks=looks,
+            profile=config.profile,
+        )
 
 
 @dataclass(frozen=True)
@@ -134,7 +147,7 @@ class TrainingResult:
     name: str
     dtype: str
     windows: tuple[Window, ...]
-    last: LastWord
+    last: LastTrainingWord
 
     @property
     def target_tokens_per_s(self) -> Spread:
@@ -187,6 +200,9 @@ class TrainingResult:
         }
 
 
+J = TypeVar("J", bound=Job)
+
+
 def measure_training(config: BenchmarkConfig) -> list[TrainingResult]:
     """Measure this experiment's training, and where asked for the others'; ours is the last result.
 
@@ -196,16 +212,14 @@ def measure_training(config: BenchmarkConfig) -> list[TrainingResult]:
         What a training with these words would refuse; several processes.
     """
     run = config.training_run()
-    own = Job(run, dtype_of(run), config.warm_up, config.settle, config.profile)
+    own = Job.of(run, config, looks=True)
     jobs = {OURS: own, **(_rivals_jobs(own) if config.peers else {})}
-    ours, *others = measure_jobs(jobs, train_in_windows, config.seconds, config.windows)
+    ours, *others = measure_jobs(jobs, train_in_windows)
     return [*others, ours]
 
 
-def measure_jobs(
-    jobs: Mapping[str, Job], work: Callable[[Connection, Any], None], seconds: float, windows: int
-) -> list[TrainingResult]:
-    """Let the trainings work in turn, so many windows of so many seconds; their figures in the same order.
+def measure_jobs(jobs: Mapping[str, J], work: Callable[[J], Trained]) -> list[TrainingResult]:
+    """Let the trainings work (:func:`minitrans.benchmark.contest.measure`); their figures in the same order.
 
     ``work`` is :func:`train_in_windows`, or what calls it in the end.
 
@@ -220,10 +234,10 @@ def measure_jobs(
                 f"trainer.devices={devices}: a training is measured in one process; "
                 f"type benchmark.py scaling scaling.processes=[1,{devices}]"
             )
-    with contestants(Contestant(name, work, job) for name, job in jobs.items()) as started:
-        made = in_turn(started, seconds, windows)
-        last = {contestant.name: contestant.finish() for contestant in started}
-    return [TrainingResult(name, job.dtype, tuple(made[name]), last[name]) for name, job in jobs.items()]
+    made = measure(jobs, work)
+    return [
+        TrainingResult(name, job.dtype, made[name].windows, made[name].last) for name, job in jobs.items()
+    ]
 
 
 def dtype_of(run: TrainConfig) -> str:
@@ -236,7 +250,7 @@ def _rivals_jobs(own: Job) -> dict[str, Job]:
     """Each rival in each type that is a fair match: ours, and where ours is the faster of two, both."""
     types = dict.fromkeys([own.dtype, "fp32"])
     return {
-        f"{rival.name} {dtype}": dataclasses.replace(own, rival=rival, dtype=dtype, profile="")
+        f"{rival.name} {dtype}": dataclasses.replace(own, rival=rival, dtype=dtype, looks=False)
         for rival in rivals()
         for dtype in (types if own.config.trainer.precision == "auto" else [own.dtype])
     }
@@ -250,6 +264,9 @@ def _rivals_jobs(own: Job) -> dict[str, Job]:
 class _ScriptOverError(Exception):
     """The script is over, and with it the training."""
 
+    def __init__(self, outcome: Trained) -> None:
+        self.outcome = outcome
+
 
 class _WatchedSchedule:
     """A schedule that lets the script know whenever an update has been made."""
@@ -261,61 +278,70 @@ class _WatchedSchedule:
         """The rate of an update, which is asked for when it begins."""
         try:
             next(self.script)
-        except StopIteration:
-            raise _ScriptOverError from None
+        except StopIteration as over:
+            raise _ScriptOverError(over.value) from None
         return self.schedule.rate(update)
 
 
-def train_in_windows(channel: Connection, job: Job) -> None:
+def train_in_windows(job: Job) -> Trained:
     """A contestant's work: make updates until the script is over."""
     if job.config.threads:
         torch.set_num_threads(job.config.threads)
     material = prepare(job.config)
-    script = _script(channel, job, material, cost_of(material.model))
+    script = _script(job, material, cost_of(material.model))
     if job.rival is not None:
-        rival_loop(job.rival, job.config, job.dtype, material, script)
-        return
+        return _made_by(rival_updates(job.rival, job.config, job.dtype, material), script)
     watched = dataclasses.replace(material, schedule=_WatchedSchedule(material.schedule, script))
     with tempfile.TemporaryDirectory(prefix="minitrans-benchmark-") as folder:
         try:
             fit(job.config, open_or_create(RunFolder.of(folder)), watched, None)
-        except _ScriptOverError:
-            return
+        except _ScriptOverError as over:
+            return over.outcome
+    raise KeyboardInterrupt  # nothing but a request to end ends an endless training before its script
 
 
-def _script(channel: Connection, job: Job, material: Material, cost: Cost) -> Script:
-    """Warm up, then a window for each order, then (ours) the split and the trace."""
+def _made_by(updates: Iterator[None], script: Script) -> Trained:
+    """Follow the script with updates that are made one at a time."""
+    while True:
+        try:
+            next(script)
+        except StopIteration as over:
+            return over.value
+        next(updates)
+
+
+def _script(job: Job, material: Material, cost: Cost) -> Script:
+    """Warm up, then the windows, then, where it is to look, the split and the trace."""
     updates = _counted(material.run_plan)
     device = next(material.model.parameters()).device
     base = peak_memory_mb()
     yield from _work_for(job.warm_up, updates, at_least=FEWEST_WARM_UP_UPDATES)
-    channel.send(None)
-    while (seconds := channel.recv()) is not None:
+    windows = []
+    for _ in range(job.windows):
         peak = peak_flops(device, TORCH_TYPES[job.dtype], PEAK_SECONDS)
-        yield from _work_for(job.settle, updates, at_least=1)
-        passed, cpu, counts = yield from _window(seconds, updates)
-        channel.send(Window(passed, cpu, counts, counts.useful_flops(cost), peak))
-    memory = peak_memory_mb(), peak_gpu_memory_mb()  # before the trace takes some
+        seconds, cpu, counts = yield from _window(job.seconds, updates)
+        windows.append(Window(seconds, cpu, counts, counts.useful_flops(cost), peak))
+    memory, gpu_memory = peak_memory_mb(), peak_gpu_memory_mb()  # before the trace takes some
     shares: dict[str, float] = {}
     operations: list[Operation] = []
     path = None
-    if job.rival is None:
+    if job.looks:
         shares = yield from _shares()
         if job.profile:
             with traced(Path(job.profile), "train", TRACED_UPDATES) as trace:
                 yield from itertools.repeat(None, TRACED_UPDATES)
             operations, path = trace.operations, trace.path
-    channel.send(
-        LastWord(
-            base,
-            *memory,
-            parameters=sum(parameter.numel() for parameter in material.model.parameters()),
-            threads=torch.get_num_threads(),
-            shares=shares,
-            operations=operations,
-            trace=path,
-        )
+    last = LastTrainingWord(
+        base_rss_mb=base,
+        peak_rss_mb=memory,
+        peak_gpu_mb=gpu_memory,
+        parameters=sum(parameter.numel() for parameter in material.model.parameters()),
+        threads=torch.get_num_threads(),
+        shares=shares,
+        operations=operations,
+        trace=path,
     )
+    return Outcome(tuple(windows), last)
 
 
 def _counted(run_plan: RunPlan) -> Iterator[Counts]:
@@ -326,7 +352,7 @@ def _counted(run_plan: RunPlan) -> Iterator[Counts]:
         yield Counts.of(lengths, [part.rows for part in parts if part.weight])
 
 
-def _work_for(seconds: float, updates: Iterator[Counts], at_least: int) -> Script:
+def _work_for(seconds: float, updates: Iterator[Counts], at_least: int) -> Pause:
     """Updates outside of any window."""
     start, made = time.perf_counter(), 0
     while made < at_least or time.perf_counter() - start < seconds:

@@ -3,6 +3,7 @@
 Tables for people, then JSON lines for programs: the last line printed is always one of them.
 """
 
+import signal
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from minitrans.cli.argv import FIXED
 from minitrans.cli.compose import Composed
 from minitrans.cli.main import run_main
 from minitrans.errors import UserError
+from minitrans.signals import handled_by, interrupt
 
 if TYPE_CHECKING:
     from minitrans.console import Console
@@ -49,7 +51,8 @@ def benchmark(composed: Composed[BenchmarkConfig]) -> None:
         console.width = WIDTH
     machine = describe()
     console.print(str(machine), highlight=False, soft_wrap=True)
-    rows = TASKS[composed.config.task](composed, console)
+    with handled_by(interrupt, (signal.SIGTERM,)):  # so that no process and no folder is left behind
+        rows = TASKS[composed.config.task](composed, console)
     for row in [{"benchmark": "machine", **dataclasses.asdict(machine)}, *rows]:
         print(json_line(row), flush=True)
 

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from minitrans.cli.compose import Composed
@@ -20,7 +19,7 @@ from minitrans.cli.main import run_main
 from minitrans.config import SearchConfig, TranslateConfig, parse, plain
 from minitrans.errors import UserError
 from minitrans.progress import progress_bar
-from minitrans.signals import handled_by
+from minitrans.signals import handled_by, interrupt
 
 if TYPE_CHECKING:
     import torch
@@ -56,7 +55,7 @@ def translate(composed: Composed[TranslateConfig]) -> None:
     counts = Counts()
     name = "standard input" if config.input == "-" else config.input
     # SIGTERM ends it as Ctrl-C does, so that no partial file is left
-    with handled_by(_interrupt, (signal.SIGTERM,)), opened(config.output) as stream:
+    with handled_by(interrupt, (signal.SIGTERM,)), opened(config.output) as stream:
         for lines in blocks:
             with progress_bar(len(lines), shown=config.input != "-") as progress:
                 found = translator.translate(
@@ -274,11 +273,6 @@ def opened(output: str) -> Iterator[BinaryIO]:
         raise UserError(f"output={output} cannot be written: {error.strerror}") from error
     finally:
         partial.unlink(missing_ok=True)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # one request is enough
-    raise KeyboardInterrupt
 
 
 def write(stream: BinaryIO, lines: Iterable[str]) -> None:

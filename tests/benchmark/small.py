@@ -14,7 +14,6 @@ WORDS = [
     "training.update_tokens=512",
     "seconds=1e-9",
     "warm_up=0",
-    "settle=0",
     "windows=2",
     "threads=1",
     "trainer.precision=fp32",

@@ -1,7 +1,11 @@
 """The command ``benchmark``: its words, its last line, its sentences."""
 
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -100,3 +104,21 @@ def test_a_mistake_is_one_sentence(
     monkeypatch.setattr(sys, "argv", ["benchmark.py"])
     assert run(*words) == 2
     assert capsys.readouterr().err == sentence
+
+
+@pytest.mark.slow
+def test_a_request_to_end_leaves_no_process_and_no_folder(tmp_path: Path) -> None:
+    script = Path(__file__).resolve().parents[2] / "scripts" / "benchmark.py"
+    words = [*WORDS, "seconds=1000"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    running = subprocess.Popen(
+        [sys.executable, str(script), "train", *words], env=environment, stderr=subprocess.PIPE, text=True
+    )
+    end = time.monotonic() + 120
+    while not list(tmp_path.glob("minitrans-benchmark-*/*")):  # the training's folder: it has begun
+        assert running.poll() is None and time.monotonic() < end
+        time.sleep(0.1)
+    running.send_signal(signal.SIGTERM)
+    _, said = running.communicate(timeout=60)  # which waits for all who could write to its standard error
+    assert (running.returncode, said) == (130, "interrupted\n")
+    assert not list(tmp_path.glob("minitrans-benchmark-*"))

@@ -17,10 +17,8 @@ from minitrans.data.tokenizer import PAD_ID
 from minitrans.training.prepare import Material, takes_gpu
 
 
-def rival_loop(
-    rival: Rival, config: TrainConfig, dtype: str, material: Material, turns: Iterator[None]
-) -> None:
-    """Make an update for each of the ``turns``: forward, loss over all logits, backward, Adam.
+def rival_updates(rival: Rival, config: TrainConfig, dtype: str, material: Material) -> Iterator[None]:
+    """Make an update whenever asked for the next: forward, loss over all logits, backward, Adam.
 
     Parameters
     ----------
@@ -30,8 +28,6 @@ def rival_loop(
         The experiment; its batches, rate and smoothing are used, its model is not.
     dtype
         ``fp32``, or ``bf16`` for autocast.
-    turns
-        One for each update.
     """
     on_gpu = takes_gpu(config.trainer)
     device = torch.device("cuda" if on_gpu else "cpu")
@@ -39,7 +35,7 @@ def rival_loop(
     model = rival.build(config.model, material.tokenizers.tgt.vocab_size).to(device).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-4, betas=(0.9, 0.98), fused=True)
     shares = UpdateStream(material.run_plan, 0, rank=0, world_size=1).loader(0, pin_memory=on_gpu)
-    for _, share in zip(turns, shares, strict=False):
+    for share in shares:
         optimizer.zero_grad()
         for batch in share.to(device).micro_batches:
             with torch.autocast(device.type, torch.bfloat16, enabled=dtype == "bf16"):
@@ -47,6 +43,7 @@ def rival_loop(
             (loss / share.target_tokens).backward()
             loss.item()  # for a log
         optimizer.step()
+        yield
 
 
 def smoothed_loss(model: nn.Module, batch: Batch, label_smoothing: float) -> Tensor:
