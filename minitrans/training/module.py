@@ -210,7 +210,10 @@ class TranslationModule(LightningModule):
                 smoothed, nll = self.losses(micro_batch)
                 # the average over processes, times their number, is the sum that the equation has
                 scale = micro_batch.weight * self.trainer.world_size / share.target_tokens
-                self.manual_backward(smoothed * scale)
+                # Outside of autocast, as torch advises: it would make half precision of what the forward
+                # pass computed in float32 on purpose. (Lightning holds it open around the whole step.)
+                with torch.autocast(self.device.type, enabled=False):
+                    self.manual_backward(smoothed * scale)
             if micro_batch.weight:  # one of weight zero only fills a process's turn
                 self.totals.positions += micro_batch.src.numel() + micro_batch.tgt_out.numel()
                 counts = [(ids != PAD_ID).sum() for ids in (micro_batch.src, micro_batch.tgt_out)]

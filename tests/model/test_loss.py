@@ -92,10 +92,13 @@ def values_and_gradients(
     rows=st.integers(1, 4),
     length=st.integers(1, 6),
     chunk=st.integers(1, 9),
+    block=st.integers(1, 4),
     label_smoothing=st.sampled_from([0.0, 0.1]),
     seed=st.integers(0, 1000),
 )
-def test_chunks_change_nothing(rows: int, length: int, chunk: int, label_smoothing: float, seed: int) -> None:
+def test_chunks_and_blocks_change_nothing(
+    rows: int, length: int, chunk: int, block: int, label_smoothing: float, seed: int
+) -> None:
     torch.manual_seed(seed)
     states, weight = torch.randn(rows, length, 4), torch.randn(6, 4)
     targets = torch.randint(0, 6, (rows, length))
@@ -103,6 +106,7 @@ def test_chunks_change_nothing(rows: int, length: int, chunk: int, label_smoothi
     plain = values_and_gradients(cross_entropy_sums, *arguments)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fast, "CHUNK_ROWS", chunk)
+        patch.setattr(fast, "BLOCK_ROWS", block)
         chunked = values_and_gradients(chunked_cross_entropy_sums, *arguments)
     for got, want in zip(chunked, plain, strict=True):
         torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-5)

@@ -127,6 +127,15 @@ def test_the_last_short_update_counts_in_full(tiny: TrainConfig, tmp_path: Any) 
     assert_close(weights[0], weights[1], 1e-5)
 
 
+def test_the_backward_pass_makes_no_half_precision_of_what_the_forward_pass_kept_from_it() -> None:
+    module, seen = module_of(), []
+    for parameter in module.model.parameters():
+        parameter.register_hook(lambda _: seen.append(torch.is_autocast_enabled("cpu")))
+    make_updates(module, share_of(batch_of([A]), batch_of([B])), precision="bf16-mixed")
+    assert seen
+    assert not any(seen)
+
+
 def test_the_end_of_an_epoch_is_an_update_like_any_other() -> None:
     share = share_of(batch_of([A]), batch_of([B]))
     end = dataclasses.replace(share, ends_epoch=True, last=True)

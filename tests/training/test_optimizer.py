@@ -37,6 +37,25 @@ def test_adam_first_step_is_the_rate():
     assert layer.weight.tolist() == [pytest.approx([1.1] * 2)]
 
 
+@pytest.mark.parametrize("settings", [AdamW(lr=0.01, weight_decay=0.1), Adam(lr=0.01)])
+def test_one_kernel_steps_as_torchs_loop_does(settings):
+    torch.manual_seed(0)
+    one, loop = nn.Linear(5, 3), nn.Linear(5, 3)
+    loop.load_state_dict(one.state_dict())
+    optimizers = settings.build(one), settings.build(loop)
+    for group in optimizers[1].param_groups:
+        group["fused"] = False
+    assert all(group["fused"] for group in optimizers[0].param_groups)
+    for _ in range(5):
+        for parameter, twin in zip(one.parameters(), loop.parameters(), strict=True):
+            parameter.grad = torch.randn_like(parameter)
+            twin.grad = parameter.grad.clone()
+        for optimizer in optimizers:
+            optimizer.step()
+    for parameter, twin in zip(one.parameters(), loop.parameters(), strict=True):
+        torch.testing.assert_close(parameter, twin, atol=1e-7, rtol=1e-6)
+
+
 def test_sgd_shows_the_gradient_itself():
     layer = one_step(SGD(lr=1.0), gradient=0.25)
     assert layer.weight.tolist() == [[0.75, 0.75]]

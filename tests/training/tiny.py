@@ -4,7 +4,7 @@ import dataclasses
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from lightning.pytorch import Callback, Trainer
@@ -156,11 +156,15 @@ def module_of(
 
 
 def make_updates(
-    module: TranslationModule, *shares: Share, callbacks: Sequence[Callback] = ()
+    module: TranslationModule,
+    *shares: Share,
+    callbacks: Sequence[Callback] = (),
+    precision: Literal["32-true", "bf16-mixed"] = "32-true",
 ) -> TranslationModule:
     """Run the updates through Lightning's trainer on the processor."""
     trainer = Trainer(
         accelerator="cpu",
+        precision=precision,
         max_epochs=1,
         callbacks=list(callbacks),
         logger=False,

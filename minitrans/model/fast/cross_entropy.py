@@ -16,6 +16,7 @@ from torch.autograd.function import once_differentiable
 from minitrans.model.fast.rows import filled, written_by_shape
 
 CHUNK_ROWS = 512
+BLOCK_ROWS = 16
 
 
 def chunked_cross_entropy_sums(
@@ -71,35 +72,66 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 def _sums_and_gradients(
     rows: Tensor, weight: Tensor, labels: Tensor, label_smoothing: float, need_grad: bool
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, ...]]:
-    """Both sums, and where wanted the smoothed one's gradients in (R, D) and (N, D); float32 or wider."""
-    wide = torch.promote_types(rows.dtype, torch.float32)
-    smoothed, nll = rows.new_zeros((), dtype=wide), rows.new_zeros((), dtype=wide)
-    grad_rows = rows.new_empty(rows.shape, dtype=wide) if need_grad else None
-    grad_weight = weight.new_zeros(weight.shape, dtype=wide) if need_grad else None
+    """Both sums, and where wanted the smoothed one's gradients in (R, D) and (N, D); float32 or wider.
+
+    d smoothed / d logits = p - (1 - ε) · [the gold entry] - ε/N. The last term is the same in every entry, so
+    that its part of the gradients comes from a sum over rows of weight or states, not one over all logits.
+    """
+    dtype = torch.promote_types(rows.dtype, torch.float32)
+    even = label_smoothing / weight.size(0)  # ε/N
+    weight_sum = weight.sum(dim=0, dtype=dtype)  # (N, D) -> (D,)
+    smoothed, nll = rows.new_zeros((), dtype=dtype), rows.new_zeros((), dtype=dtype)
+    grad_rows = rows.new_empty(rows.shape, dtype=dtype) if need_grad else None
+    grad_weight = weight.new_zeros(weight.shape, dtype=dtype) if need_grad else None
     for begin in range(0, rows.size(0), CHUNK_ROWS):
         chunk = rows[begin : begin + CHUNK_ROWS]  # (C, D)
         label = labels[begin : begin + CHUNK_ROWS].unsqueeze(-1)  # (C, 1)
         real = len(chunk)
         if written_by_shape(chunk):
             chunk, label = filled(chunk), filled(label)  # C is a multiple of 64 from here on
-        logits = (chunk @ weight.t()).to(wide)  # (C, D) @ (D, N) -> (C, N)
-        at_gold, mean = logits.gather(-1, label), logits.mean(dim=-1, keepdim=True)  # (C, 1), (C, 1)
-        # One exponential serves both the sum and the gradient; less the largest, none overflows.
-        largest = logits.amax(dim=-1, keepdim=True)  # (C, 1)
-        exponentials = logits.sub_(largest).exp_()  # (C, N), written over the logits
-        total = exponentials.sum(dim=-1, keepdim=True)  # (C, 1)
-        log_norm = largest + total.log()  # (C, 1)
-        gold, spread = log_norm - at_gold, log_norm - mean
+        logits = chunk @ weight.t()  # (C, D) @ (D, N) -> (C, N)
+        at_gold = logits.gather(-1, label).to(dtype)  # (C, 1)
+        log_p_gold = _slopes_over(logits, label, label_smoothing) if need_grad else _log_p(logits, label)
+        mean = (chunk.to(dtype) @ weight_sum / weight.size(0)).unsqueeze(-1)  # of each row's logits, (C, 1)
+        gold, spread = -log_p_gold, at_gold - log_p_gold - mean  # the log of the norm less either logit
         nll += gold[:real].sum()
         smoothed += ((1 - label_smoothing) * gold + label_smoothing * spread)[:real].sum()
         if grad_rows is None or grad_weight is None:
             continue
-        # d smoothed / d logits = p - ε/N - (1 - ε) · [the gold entry]
-        slope = exponentials.mul_(1 / total).sub_(label_smoothing / weight.size(0))  # (C, N)
-        slope.scatter_add_(-1, label, torch.full_like(gold, label_smoothing - 1))
-        slope = slope.to(chunk.dtype)
-        slope[real:] = 0
-        grad_rows[begin : begin + real] = (slope @ weight)[:real]  # (C, N) @ (N, D) -> (C, D)
-        grad_weight += slope.t() @ chunk  # (N, C) @ (C, D) -> (N, D)
-    grads = () if grad_rows is None or grad_weight is None else (grad_rows, grad_weight)
-    return (smoothed, nll), grads
+        slopes = logits  # (C, N), d smoothed / d logits + ε/N
+        slopes[real:] = 0
+        grad_rows[begin : begin + real] = (slopes @ weight)[:real]  # (C, N) @ (N, D) -> (C, D)
+        grad_weight += slopes.t() @ chunk  # (N, C) @ (C, D) -> (N, D)
+    if grad_rows is None or grad_weight is None:
+        return (smoothed, nll), ()
+    grad_rows -= even * weight_sum
+    grad_weight -= even * rows.sum(dim=0, dtype=dtype)
+    return (smoothed, nll), (grad_rows, grad_weight)
+
+
+def _slopes_over(logits: Tensor, label: Tensor, label_smoothing: float) -> Tensor:
+    """Write p - (1 - ε) · [the gold entry] over the logits (C, N); returns log p of the gold entries, (C, 1).
+
+    A few rows at a time, which a processor's cache next to the core holds from the first step to the last.
+    """
+    wide = torch.promote_types(logits.dtype, torch.float32)
+    log_p_gold = logits.new_empty(label.shape, dtype=wide)
+    for begin in range(0, len(logits), _block_rows(logits)):
+        block = slice(begin, begin + _block_rows(logits))
+        log_p = logits[block].to(wide).log_softmax(dim=-1)
+        log_p_gold[block] = log_p.gather(-1, label[block])
+        p = log_p.exp_()
+        p.scatter_add_(-1, label[block], torch.full_like(log_p_gold[block], label_smoothing - 1))
+        logits[block] = p
+    return log_p_gold
+
+
+def _log_p(logits: Tensor, label: Tensor) -> Tensor:
+    """Log p of the gold entries, (C, 1)."""
+    wide = torch.promote_types(logits.dtype, torch.float32)
+    return logits.to(wide).log_softmax(dim=-1).gather(-1, label)
+
+
+def _block_rows(logits: Tensor) -> int:
+    """How many rows of the logits are worked on together: on a GPU all."""
+    return BLOCK_ROWS if logits.device.type == "cpu" else len(logits)
