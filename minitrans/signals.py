@@ -24,9 +24,12 @@ def interrupt(number: int, frame: FrameType | None) -> NoReturn:
 
 @contextlib.contextmanager
 def handled_by(
-    request: Callable[[int, FrameType | None], None], signals: tuple[signal.Signals, ...] = SIGNALS
+    request: Callable[[int, FrameType | None], None] | signal.Handlers,
+    signals: tuple[signal.Signals, ...] = SIGNALS,
 ) -> Iterator[None]:
     """Call ``request`` for each of the signals inside the block; afterwards the old handlers again.
+
+    ``signal.SIG_IGN`` ignores them, as do the processes that are started inside the block.
 
     Outside the main thread, where Python allows no handlers, it does nothing.
     """

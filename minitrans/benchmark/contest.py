@@ -24,7 +24,7 @@ from typing import Any, Generic, TypeVar
 from minitrans.benchmark.profiling import Operation
 from minitrans.errors import StoppedEarlyError, UserError
 from minitrans.progress import progress_bar
-from minitrans.signals import interrupt
+from minitrans.signals import handled_by, interrupt
 
 J = TypeVar("J")
 R = TypeVar("R")
@@ -137,7 +137,10 @@ def in_own_process(name: str, work: Callable[[J], R], job: J) -> R:
     context = multiprocessing.get_context("spawn")
     channel, theirs = context.Pipe()
     process = context.Process(target=_send, args=(work, theirs, job))
-    process.start()
+    # A terminal's Ctrl-C reaches the new process too, which would print a traceback while it still imports:
+    # so it ignores that, and is asked to end below.
+    with handled_by(signal.SIG_IGN, (signal.SIGINT,)):
+        process.start()
     theirs.close()  # so that its end is noticed when the process ends
     try:
         message: Any = channel.recv()
@@ -159,14 +162,18 @@ def in_own_process(name: str, work: Callable[[J], R], job: J) -> R:
 
 
 def _send(work: Callable[[J], Any], channel: Connection, job: J) -> None:
-    signal.signal(signal.SIGTERM, interrupt)  # rather than leave temporary folders behind
-    threading.Thread(target=_end_with_asker, daemon=True).start()
     try:
+        signal.signal(signal.SIGTERM, interrupt)  # rather than leave temporary folders behind
+        threading.Thread(target=_end_with_asker, daemon=True).start()
         channel.send(work(job))
     except (KeyboardInterrupt, StoppedEarlyError, BrokenPipeError):  # who asked says so, or is gone
         pass
     except UserError as error:
         channel.send(Failure(str(error)))
+    except MemoryError as error:
+        channel.send(
+            Failure(f"there is not enough memory to measure this ({error}); measure something smaller")
+        )
 
 
 def _end_with_asker() -> None:
@@ -197,9 +204,14 @@ def in_turn(turns: Sequence[Mapping[str, J]], work: Callable[[J], R]) -> dict[st
         for turn in turns:
             for name, job in turn.items():
                 results[name].append(in_own_process(name, work, job))
-                print(f"{name}: {results[name][-1]}", file=sys.stderr)
+                tell(f"{name}: {results[name][-1]}")
                 advance(1)
     return dict(results)
+
+
+def tell(line: str) -> None:
+    """Say on standard error what has been measured, so that it is not lost if the rest is not waited for."""
+    print(line, file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import tokenizers
 
-from minitrans.benchmark.contest import Spread, in_own_process
+from minitrans.benchmark.contest import Spread, in_own_process, tell
 from minitrans.benchmark.machine import peak_memory_mb
 from minitrans.benchmark.settings import BenchmarkConfig
 from minitrans.config import construct
@@ -92,8 +92,10 @@ def measure_data(config: BenchmarkConfig) -> DataResult:
         training.update_tokens, training.update_sentences, training.chunk_tokens, training.accumulate
     )
     ours, library = zip(*(_tokenise(corpus, trained) for _ in range(config.windows)), strict=True)
+    tell(f"tokenising {2 * len(corpus):,} sentences: {', '.join(f'{seconds:.2f}' for seconds in ours)} s")
     run_plan = RunPlan(encode_corpus(corpus, trained), size, config.seed, 10**9, None)
     feeds = tuple(_feed(run_plan, config.seconds) for _ in range(config.windows))
+    tell(f"feeding: {', '.join(f'{speed:,.0f}' for speed in feeds)} target tokens/s")
     planned = in_own_process("planning", _plan, PlanJob(config.corpus.pairs, size, 1))
     sentences = 2 * len(corpus)
     return DataResult(

@@ -254,7 +254,17 @@ def _distribute(job: tuple[TrainConfig, str]) -> float:
     folder = open_or_create(RunFolder.of(Path(parent) / "run"))
     write_config(folder, plain(run))
     run_workers(run.trainer, folder, None)
+    if _last_update(folder.metrics) != run.training.max_updates:
+        raise KeyboardInterrupt  # asked to end, the workers have ended early: half of a table is no figure
     return median_speed(folder.metrics)
+
+
+def _last_update(metrics: Path) -> int | None:
+    """The update of the table's last row; None without one."""
+    if not metrics.exists():
+        return None
+    with metrics.open(encoding="utf8", newline="") as file:
+        return max((int(row["update"]) for row in csv.DictReader(file)), default=None)
 
 
 def median_speed(metrics: Path) -> float:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import minitrans
-from minitrans.benchmark.contest import Spread
+from minitrans.benchmark.contest import Spread, tell
 from minitrans.benchmark.settings import BenchmarkConfig
 from minitrans.config import TrainConfig
 from minitrans.errors import UserError
@@ -100,8 +100,9 @@ def measure_startup(config: BenchmarkConfig, typed: Mapping[str, Any]) -> Startu
     """
     words = training_words(typed)
     with tempfile.TemporaryDirectory(prefix="minitrans-benchmark-") as folder:
-        cold = _start(words, Path(folder), 0)
-        warm = tuple(_start(words, Path(folder), number) for number in range(1, config.windows + 1))
+        cold = _told("cold", _start(words, Path(folder), 0))
+        numbers = range(1, config.windows + 1)
+        warm = tuple(_told("warm", _start(words, Path(folder), number)) for number in numbers)
         seconds = tuple(_seconds_to_help(Path(folder)) for _ in range(config.windows))
     return StartupResult(cold, warm, Spread(seconds))
 
@@ -136,6 +137,11 @@ def _start(words: list[str], folder: Path, number: int) -> Start:
     if not file.exists():
         raise UserError(_reason(done.stderr))
     return Start(json.loads(file.read_text(encoding="utf8")))
+
+
+def _told(name: str, start: Start) -> Start:
+    tell(f"{name}: {start.seconds:.2f} s to the first update")
+    return start
 
 
 def _seconds_to_help(folder: Path) -> float:

@@ -13,13 +13,14 @@ import logging
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
 import yaml
-from torch.distributed.elastic.multiprocessing.api import SignalException
+from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
@@ -84,6 +85,7 @@ def run_workers(trainer: TrainerConfig, folder: RunFolder, begin: Path | None) -
         A second Ctrl-C, while the first is being obeyed.
     """
     words = [str(folder.path), str(os.getpid()), *([str(begin)] if begin else [])]
+    logs = tempfile.TemporaryDirectory(prefix="minitrans-workers-")  # torch leaves its own one behind
     launch = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -93,6 +95,7 @@ def run_workers(trainer: TrainerConfig, folder: RunFolder, begin: Path | None) -
         rdzv_endpoint="localhost:0",
         max_restarts=0,
         monitor_interval=0.5,
+        logs_specs=DefaultLogsSpecs(log_dir=logs.name),
         signals_to_handle="",  # its handlers would make the second Ctrl-C wait as long as the first
     )
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // trainer.devices)))
@@ -101,7 +104,7 @@ def run_workers(trainer: TrainerConfig, folder: RunFolder, begin: Path | None) -
         if name.startswith("torch.distributed.elastic"):  # our sentence says it
             logging.getLogger(name).setLevel(logging.CRITICAL)
     requests = _Requests()
-    with handled_by(requests.take):
+    with logs, handled_by(requests.take):
         try:
             elastic_launch(launch, sys.executable)("-m", "minitrans.cli.worker", *words)
         except SignalException as request:

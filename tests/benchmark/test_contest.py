@@ -39,6 +39,10 @@ def refusing(sentence: str) -> None:
     raise UserError(sentence)
 
 
+def starving(size: str) -> None:
+    raise MemoryError(f"Unable to allocate {size}")
+
+
 def leaving(status: int) -> None:
     os._exit(status)
 
@@ -70,6 +74,11 @@ def test_the_peaks_of_several_processes_are_the_highest() -> None:
 def test_what_a_process_refuses_is_said_here() -> None:
     with pytest.raises(UserError, match=r"^no such data$"):
         in_own_process("a", refusing, "no such data")
+
+
+def test_a_process_without_memory_says_so() -> None:
+    with pytest.raises(UserError, match=r"not enough memory .* \(Unable to allocate 9 GiB\); "):
+        in_own_process("a", starving, "9 GiB")
 
 
 def test_a_process_that_is_gone_is_told() -> None:

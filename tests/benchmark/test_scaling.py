@@ -9,6 +9,7 @@ from PIL import Image
 from minitrans.benchmark.curves import draw, fitted
 from minitrans.benchmark.scaling import (
     Point,
+    _last_update,
     _with_width,
     curves,
     generated_lines,
@@ -78,6 +79,15 @@ def test_the_speed_is_read_off_the_table(tmp_path: Path) -> None:
     table = tmp_path / "metrics.csv"
     table.write_text("split,target_tokens_per_s\n" + "\n".join(rows) + "\n", encoding="utf8")
     assert median_speed(table) == 40.0
+
+
+def test_a_table_that_ends_early_is_told_from_a_whole_one(tmp_path: Path) -> None:
+    table = tmp_path / "metrics.csv"
+    assert _last_update(table) is None
+    table.write_text("update,split\n", encoding="utf8")
+    assert _last_update(table) is None
+    table.write_text("update,split\n4,train\n8,train\n8,valid\n", encoding="utf8")
+    assert _last_update(table) == 8
 
 
 def test_a_sentence_that_fits_no_update_is_refused() -> None:
