@@ -260,15 +260,19 @@ def _distribute(job: tuple[TrainConfig, str]) -> float:
 
 
 def _last_update(metrics: Path) -> int | None:
-    """The update of the table's last row; None without one."""
-    if not metrics.exists():
-        return None
-    with metrics.open(encoding="utf8", newline="") as file:
-        return max((int(row["update"]) for row in csv.DictReader(file)), default=None)
+    """The last update that a run's table tells of; None without one."""
+    return max((int(row["update"]) for row in _rows(metrics)), default=None)
 
 
 def median_speed(metrics: Path) -> float:
     """Target tokens a second of the rows of a run's table, the first ones left out."""
-    with metrics.open(encoding="utf8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["split"] == "train"]
+    rows = [row for row in _rows(metrics) if row["split"] == "train"]
     return float(np.median([float(row["target_tokens_per_s"]) for row in rows[UNTIMED_ROWS:]]))
+
+
+def _rows(metrics: Path) -> list[dict[str, str]]:
+    """The rows of a run's table; none before it is written."""
+    if not metrics.exists():
+        return []
+    with metrics.open(encoding="utf8", newline="") as file:
+        return list(csv.DictReader(file))

@@ -109,7 +109,8 @@ def test_a_process_ends_with_the_one_that_asked(tmp_path: Path) -> None:
     finally:
         asker.send_signal(signal.SIGKILL)  # which it cannot hand on
         asker.wait()
-    wait_for(lambda: {path.name for path in tmp_path.iterdir()} == {"pid", "asker.py"})
+    wait_for(lambda: len(list(tmp_path.iterdir())) == 2)  # without the temporary folder
+    assert {path.name for path in tmp_path.iterdir()} == {"pid", "asker.py"}
 
 
 def wait_for(holds: Callable[[], bool]) -> None:

@@ -91,7 +91,10 @@ def _sums_and_gradients(
             chunk, label = filled(chunk), filled(label)  # C is a multiple of 64 from here on
         logits = chunk @ weight.t()  # (C, D) @ (D, N) -> (C, N)
         at_gold = logits.gather(-1, label).to(dtype)  # (C, 1)
-        log_p_gold = _slopes_over(logits, label, label_smoothing) if need_grad else _log_p(logits, label)
+        if need_grad:
+            log_p_gold = _slopes_over(logits, label, label_smoothing)  # (C, 1)
+        else:
+            log_p_gold = _log_p(logits).gather(-1, label)  # (C, 1)
         mean = (chunk.to(dtype) @ weight_sum / weight.size(0)).unsqueeze(-1)  # of each row's logits, (C, 1)
         gold, spread = -log_p_gold, at_gold - log_p_gold - mean  # the log of the norm less either logit
         nll += gold[:real].sum()
@@ -114,24 +117,17 @@ def _slopes_over(logits: Tensor, label: Tensor, label_smoothing: float) -> Tenso
 
     A few rows at a time, which a processor's cache next to the core holds from the first step to the last.
     """
-    wide = torch.promote_types(logits.dtype, torch.float32)
-    log_p_gold = logits.new_empty(label.shape, dtype=wide)
-    for begin in range(0, len(logits), _block_rows(logits)):
-        block = slice(begin, begin + _block_rows(logits))
-        log_p = logits[block].to(wide).log_softmax(dim=-1)
-        log_p_gold[block] = log_p.gather(-1, label[block])
-        p = log_p.exp_()
-        p.scatter_add_(-1, label[block], torch.full_like(log_p_gold[block], label_smoothing - 1))
-        logits[block] = p
-    return log_p_gold
+    size = BLOCK_ROWS if logits.device.type == "cpu" else len(logits)
+    log_p_gold = []
+    for block, gold in zip(logits.split(size), label.split(size), strict=True):
+        log_p = _log_p(block)
+        log_p_gold.append(log_p.gather(-1, gold))
+        slopes = log_p.exp_()  # p so far
+        slopes.scatter_add_(-1, gold, torch.full_like(log_p_gold[-1], label_smoothing - 1))
+        block.copy_(slopes)
+    return torch.cat(log_p_gold)
 
 
-def _log_p(logits: Tensor, label: Tensor) -> Tensor:
-    """Log p of the gold entries, (C, 1)."""
-    wide = torch.promote_types(logits.dtype, torch.float32)
-    return logits.to(wide).log_softmax(dim=-1).gather(-1, label)
-
-
-def _block_rows(logits: Tensor) -> int:
-    """How many rows of the logits are worked on together: on a GPU all."""
-    return BLOCK_ROWS if logits.device.type == "cpu" else len(logits)
+def _log_p(logits: Tensor) -> Tensor:
+    """(C, N) -> log p of every entry (C, N), in float32 or wider."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1)
