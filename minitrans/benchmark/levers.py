@@ -18,7 +18,8 @@ from minitrans.benchmark.train import OURS, Job, Trained, TrainingResult, measur
 from minitrans.errors import UserError
 from minitrans.model import attention, dropout, encoder_decoder, feedforward, transformer
 from minitrans.model.fast import attention as folded
-from minitrans.model.fast import cross_entropy
+from minitrans.model.fast import cross_entropy, linear
+from minitrans.model.fast.dropout import scale_of
 from minitrans.model.loss import cross_entropy_sums
 from minitrans.training import fit, optimizer
 
@@ -57,14 +58,37 @@ def _whole_loss(
     return cross_entropy_sums(states, weight, targets, label_smoothing)
 
 
+def _torch_dropout_sum(x: Tensor, change: Tensor, rate: float) -> Tensor:
+    return x + _torch_dropout(change, rate)
+
+
+def _torch_keep(x: Tensor, level: int) -> Tensor:
+    return torch.empty_like(x).bernoulli_(1 / scale_of(level))
+
+
 def _same(x: Tensor) -> Tensor:
     return x
+
+
+def _same_number(num_rows: int) -> int:
+    return num_rows
+
+
+def _never(x: Tensor) -> bool:
+    return False
 
 
 LEVERS = (
     Lever("freed memory kept", ((fit, "keep_freed_memory", lambda: False),)),
     Lever("loss in chunks", ((encoder_decoder, "chunked_cross_entropy_sums", _whole_loss),)),
-    Lever("dropout from bytes", ((dropout, "byte_dropout", _torch_dropout),)),
+    Lever(
+        "dropout from bytes",
+        (
+            (dropout, "byte_dropout", _torch_dropout),
+            (dropout, "byte_dropout_sum", _torch_dropout_sum),
+            (linear, "random_keep", _torch_keep),
+        ),
+    ),
     Lever("attention folded", ((attention, "choose_backend", _plain_backend),)),
     Lever("short rows of keys filled", ((folded, "_softmax", lambda logits: logits.softmax(dim=-1)),)),
     Lever("bf16 between layers", ((transformer, "narrow", _same),)),
@@ -74,6 +98,15 @@ LEVERS = (
             (attention, "over_full_rows", _as_it_comes),
             (feedforward, "over_full_rows", _as_it_comes),
             (cross_entropy, "filled", _same),
+            (linear, "filled", _same),
+            (linear, "full", _same_number),
+        ),
+    ),
+    Lever(
+        "maps with what surrounds them",
+        (
+            (attention, "trains_on_processor", _never),
+            (feedforward, "trains_on_processor", _never),
         ),
     ),
     Lever("Muon's matrices together", ((optimizer, "BatchedMuon", torch.optim.Muon),)),

@@ -57,6 +57,7 @@ PARTS = [
     Timed(TokenEmbedding, "forward", "embedding"),
     *(Timed(kind, "add", "embedding") for kind in POSITIONS.values() if "add" in vars(kind)),
     Timed(ScaledDotProductAttention, "forward", "attention"),
+    Timed(MultiHeadAttention, "project", "attention's projections"),
     Timed(MultiHeadAttention, "project_query", "attention's projections"),
     Timed(MultiHeadAttention, "project_key_value", "attention's projections"),
     Timed(MultiHeadAttention, "attend", "attention's projections"),

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from minitrans.model.dropout import Dropout
 from minitrans.model.fast.attention import folded_attention
-from minitrans.model.fast.rows import over_full_rows
+from minitrans.model.fast.linear import heads_of, joined_heads, trains_on_processor
+from minitrans.model.fast.rows import over_full_rows, type_of_products
 from minitrans.model.masks import as_boolean_mask, causal_mask
 
 BACKENDS = ("auto", "reference", "folded", "fused")
@@ -234,7 +235,7 @@ class ScaledDotProductAttention(nn.Module):
         if backend == "auto":
             backend = choose_backend(
                 query.device.type,
-                query.dtype,
+                type_of_products(query),
                 query.size(-2),
                 key.size(-2),
                 trains=query.requires_grad,
@@ -280,7 +281,8 @@ class MultiHeadAttention(nn.Module):
     bias
         Whether the four linear maps have biases.
     fast
-        Compute them on few numbers of rows (:mod:`minitrans.model.fast.rows`).
+        Compute them with what stands around them (:mod:`minitrans.model.fast.linear`) or, where nothing is
+        trained, on few numbers of rows (:mod:`minitrans.model.fast.rows`).
     """
 
     def __init__(
@@ -303,13 +305,19 @@ class MultiHeadAttention(nn.Module):
         self.w_value = nn.Linear(d_model, num_heads * d_v, bias=bias)
         self.w_output = nn.Linear(num_heads * d_v, d_model, bias=bias)
 
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """All three of one sequence, (B, T, D): queries and keys (B, H, T, K), and values (B, H, T, V)."""
+        query, key, value = self._heads(x, self.w_query, self.w_key, self.w_value)
+        return query, key, value
+
     def project_query(self, x: Tensor) -> Tensor:
         """(B, T, D) -> (B, H, T, K)."""
-        return self._split(self._map(self.w_query, x))
+        return self._heads(x, self.w_query)[0]
 
     def project_key_value(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """(B, S, D) -> keys (B, H, S, K) and values (B, H, S, V)."""
-        return self._split(self._map(self.w_key, y)), self._split(self._map(self.w_value, y))
+        key, value = self._heads(y, self.w_key, self.w_value)
+        return key, value
 
     def attend(
         self,
@@ -343,8 +351,20 @@ class MultiHeadAttention(nn.Module):
         heads, weights = self.core(query, key, value, mask, causal=causal, need_weights=maps is not None)
         if maps is not None:
             maps.append(weights)
+        return self._join(heads)
+
+    def _join(self, heads: Tensor) -> Tensor:
+        """[head_1; ...; head_H] W^O: (B, H, T, V) -> (B, T, D)."""
+        if self.fast and trains_on_processor(heads):
+            return joined_heads(heads, self.w_output)
         joined = heads.transpose(1, 2).flatten(2)  # (B, H, T, V) -> (B, T, H, V) -> (B, T, H*V)
         return self._map(self.w_output, joined)  # (B, T, H*V) -> (B, T, D)
+
+    def _heads(self, x: Tensor, *maps: nn.Linear) -> tuple[Tensor, ...]:
+        """x W_i^Q for all heads i, and so for each of the maps: (B, T, D) -> (B, H, T, K)."""
+        if self.fast and trains_on_processor(x):
+            return heads_of(x, maps, self.num_heads)
+        return tuple(self._split(self._map(linear, x)) for linear in maps)
 
     def forward(self, x: Tensor, y: Tensor, mask: Tensor | None = None, *, causal: bool = False) -> Tensor:
         """Queries from ``x`` (B, T, D), keys and values from ``y`` (B, S, D) -> (B, T, D)."""

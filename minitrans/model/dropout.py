@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from minitrans.model.fast.dropout import byte_dropout
+from minitrans.model.fast.dropout import byte_dropout, byte_dropout_sum
 
 
 class Dropout(nn.Module):
@@ -43,6 +43,13 @@ class Dropout(nn.Module):
         if self.fast and x.device.type == "cpu":
             return byte_dropout(x, self.rate)
         return F.dropout(x, self.rate, training=True)
+
+    def add(self, x: Tensor, change: Tensor) -> Tensor:
+        """x + Dropout(change)."""
+        alike = x.shape == change.shape and x.dtype == change.dtype
+        if self.active and self.fast and x.device.type == "cpu" and alike:
+            return byte_dropout_sum(x, change, self.rate)
+        return x + self(change)
 
     def extra_repr(self) -> str:
         return f"{self.rate}, fast={self.fast}"

@@ -8,6 +8,8 @@ from collections.abc import Callable
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from minitrans.model.dropout import Dropout
+from minitrans.model.fast.linear import rectified_network, trains_on_processor
 from minitrans.model.fast.rows import over_full_rows
 
 Activation = Callable[[Tensor], Tensor]
@@ -27,7 +29,8 @@ class FeedForward(nn.Module):
     bias
         Whether there are b_1 and b_2.
     fast
-        Compute on few numbers of rows (:mod:`minitrans.model.fast.rows`).
+        Compute with what stands around the maps (:mod:`minitrans.model.fast.linear`) or, with another f than
+        ReLU or where nothing is trained, on few numbers of rows (:mod:`minitrans.model.fast.rows`).
     """
 
     def __init__(
@@ -35,7 +38,7 @@ class FeedForward(nn.Module):
         d_model: int,
         d_ff: int,
         activation: Activation,
-        dropout: nn.Module,
+        dropout: Dropout,
         *,
         bias: bool = True,
         fast: bool = False,
@@ -49,6 +52,9 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
+        if self.fast and self.activation is F.relu and trains_on_processor(x):
+            rate = self.dropout.rate if self.dropout.active else 0.0
+            return rectified_network(x, self.w_1, self.w_2, rate)
         return over_full_rows(self._each, x) if self.fast else self._each(x)
 
     def _each(self, x: Tensor) -> Tensor:
@@ -69,7 +75,7 @@ class GatedFeedForward(nn.Module):
         d_model: int,
         d_ff: int,
         activation: Activation,
-        dropout: nn.Module,
+        dropout: Dropout,
         *,
         bias: bool = True,
         fast: bool = False,

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from minitrans.model.attention import MultiHeadAttention
 from minitrans.model.cache import LayerCache
+from minitrans.model.dropout import Dropout
 from minitrans.model.positions import PositionEncoding
 
 
@@ -20,7 +21,7 @@ class Residual(nn.Module):
     Used as ``h = r.open(x)``, the sub-layer on ``h``, ``y = r.close(x, h)``.
     """
 
-    def __init__(self, norm: nn.Module, dropout: nn.Module, *, pre_norm: bool) -> None:
+    def __init__(self, norm: nn.Module, dropout: Dropout, *, pre_norm: bool) -> None:
         super().__init__()
         self.norm = norm
         self.dropout = dropout
@@ -32,7 +33,7 @@ class Residual(nn.Module):
 
     def close(self, x: Tensor, change: Tensor) -> Tensor:
         """Add the sub-layer's output to x; normalised in post-norm."""
-        y = x + self.dropout(change)
+        y = self.dropout.add(x, change)
         return y if self.pre_norm else self.norm(y)
 
 
@@ -79,9 +80,9 @@ class EncoderLayer(nn.Module):
         (B, S, D).
         """
         h = self.self_residual.open(x)
-        query = position.rotate(self.self_attention.project_query(h))  # (B, H, S, K)
-        key, value = self.self_attention.project_key_value(h)  # (B, H, S, K), (B, H, S, V)
-        h = self.self_attention.attend(query, position.rotate(key), value, src_mask, maps=maps)
+        query, key, value = self.self_attention.project(h)  # (B, H, S, K), (B, H, S, K), (B, H, S, V)
+        query, key = position.rotate(query), position.rotate(key)
+        h = self.self_attention.attend(query, key, value, src_mask, maps=maps)
         x = self.self_residual.close(x, h)
         return _feed_forward(x, self.feed_forward, self.ffn_residual)
 
@@ -152,8 +153,8 @@ class DecoderLayer(nn.Module):
         (B*W, T, D) and the grown cache.
         """
         h = self.self_residual.open(x)
-        query = position.rotate(self.self_attention.project_query(h), start)  # (B*W, H, T, K)
-        key, value = self.self_attention.project_key_value(h)  # (B*W, H, T, K), (B*W, H, T, V)
+        query, key, value = self.self_attention.project(h)  # (B*W, H, T, K) twice, (B*W, H, T, V)
+        query = position.rotate(query, start)
         key, value, cache = cache.extend(position.rotate(key, start), value)
         causal = tgt_mask is None
         h = self.self_attention.attend(query, key, value, tgt_mask, causal=causal, maps=self_maps)

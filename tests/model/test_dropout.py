@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from minitrans.model.dropout import Dropout
-from minitrans.model.fast.dropout import byte_dropout, drop_level
+from minitrans.model.fast.dropout import byte_dropout, byte_dropout_sum, drop_level
 
 
 @pytest.mark.parametrize(
@@ -66,3 +66,33 @@ def test_evaluation_and_rate_zero_do_nothing(fast: bool) -> None:
 def test_rates_that_are_none(rate: float) -> None:
     with pytest.raises(ValueError, match=f"below 1, but it is {rate}"):
         Dropout(rate)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("shape", [(3, 5, 7), (1,), (0, 4)])
+def test_the_sum_in_one_walk_is_the_sum_of_two(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    x, change = (torch.randn(shape).to(dtype).requires_grad_() for _ in range(2))
+    upstream = torch.randn(shape).to(dtype)
+    torch.manual_seed(5)
+    found = byte_dropout_sum(x, change, 0.25)
+    torch.manual_seed(5)
+    plain = byte_dropout(change, 0.25)
+    kept = plain.double() != 0
+    torch.testing.assert_close(
+        found, (x.double() + change.double() * kept * 256 / 192).to(dtype)
+    )  # rounded once
+    grads = (torch.autograd.grad(y, (x, change), upstream) for y in (found, x + plain))
+    for one, other in zip(*grads, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize("types", [(torch.float32, torch.float32), (torch.float32, torch.bfloat16)])
+def test_add_is_the_sum_with_what_was_dropped(fast: bool, types: tuple[torch.dtype, torch.dtype]) -> None:
+    dropout = Dropout(0.5, fast=fast)
+    x, change = torch.randn(3, 40).to(types[0]), torch.randn(3, 40).to(types[1])
+    torch.manual_seed(5)
+    found = dropout.add(x, change)
+    torch.manual_seed(5)
+    torch.testing.assert_close(found, x + dropout(change))
+    assert torch.equal(dropout.eval().add(x, change), x + change)

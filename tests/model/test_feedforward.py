@@ -3,8 +3,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from minitrans.model.dropout import Dropout
 from minitrans.model.feedforward import ACTIVATIONS
 
 
@@ -17,7 +18,7 @@ def gelu(x: Tensor) -> Tensor:
 )
 def test_plain_forms(name: str, f: Callable[[Tensor], Tensor]) -> None:
     network, activation = ACTIVATIONS[name]
-    ffn = network(4, 6, activation, nn.Identity())
+    ffn = network(4, 6, activation, Dropout(0.0))
     x = torch.randn(2, 3, 4)
     expected = f(x @ ffn.w_1.weight.T + ffn.w_1.bias) @ ffn.w_2.weight.T + ffn.w_2.bias
     torch.testing.assert_close(ffn(x), expected)
@@ -25,7 +26,7 @@ def test_plain_forms(name: str, f: Callable[[Tensor], Tensor]) -> None:
 
 def test_swiglu_form() -> None:
     network, activation = ACTIVATIONS["swiglu"]
-    ffn = network(4, 6, activation, nn.Identity(), bias=False)
+    ffn = network(4, 6, activation, Dropout(0.0), bias=False)
     w_1, w_gate, w_2 = (dict(ffn.named_parameters())[f"{name}.weight"] for name in ("w_1", "w_gate", "w_2"))
     x = torch.randn(2, 3, 4)
     inner = x @ w_1.T
@@ -37,11 +38,11 @@ def test_swiglu_form() -> None:
 def test_dropout_and_biases(name: str, bias: bool) -> None:
     network, activation = ACTIVATIONS[name]
 
-    class Erase(nn.Module):
+    class Erase(Dropout):
         def forward(self, x: Tensor) -> Tensor:
             return x * 0
 
-    ffn = network(4, 6, activation, Erase(), bias=bias)
+    ffn = network(4, 6, activation, Erase(0.0), bias=bias)
     output = ffn(torch.randn(2, 3, 4))  # the hidden layer erased: the last bias alone is left
     assert torch.equal(output, (ffn.w_2.bias if bias else torch.zeros(4)).expand(2, 3, 4))
     assert any("bias" in parameter for parameter, _ in ffn.named_parameters()) == bias

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from minitrans.model.attention import MultiHeadAttention, ScaledDotProductAttention
 from minitrans.model.cache import LayerCache
+from minitrans.model.dropout import Dropout
 from minitrans.model.feedforward import ACTIVATIONS
 from minitrans.model.layers import DecoderLayer, EncoderLayer, Residual
 from minitrans.model.norms import LayerNorm
@@ -20,7 +21,7 @@ def attention() -> MultiHeadAttention:
 
 def feed_forward(activation: str = "relu") -> nn.Module:
     network, f = ACTIVATIONS[activation]
-    return network(D, F, f, nn.Identity())
+    return network(D, F, f, Dropout(0.0))
 
 
 def residual(pre_norm: bool) -> Residual:
@@ -28,7 +29,7 @@ def residual(pre_norm: bool) -> Residual:
     with torch.no_grad():  # away from the start, where a forgotten gain or bias would not show
         norm.weight.uniform_(0.5, 1.5)
         norm.bias.uniform_(-0.5, 0.5)
-    return Residual(norm, nn.Identity(), pre_norm=pre_norm)
+    return Residual(norm, Dropout(0.0), pre_norm=pre_norm)
 
 
 def encoder_layer(pre_norm: bool, activation: str = "relu") -> EncoderLayer:
@@ -110,14 +111,14 @@ def test_decoder_layer_equals_torch(pre_norm: bool) -> None:
 
 
 def test_dropout_acts_on_the_change_not_on_the_stream() -> None:
-    class Erase(nn.Module):
+    class Erase(Dropout):
         def forward(self, x: Tensor) -> Tensor:
             return x * 0
 
     x, change = torch.randn(2, 3, D), torch.randn(2, 3, D)
-    assert torch.equal(Residual(LayerNorm(D), Erase(), pre_norm=True).close(x, change), x)
+    assert torch.equal(Residual(LayerNorm(D), Erase(0.0), pre_norm=True).close(x, change), x)
     norm = LayerNorm(D)
-    assert torch.equal(Residual(norm, Erase(), pre_norm=False).close(x, change), norm(x))
+    assert torch.equal(Residual(norm, Erase(0.0), pre_norm=False).close(x, change), norm(x))
 
 
 def test_layer_cache_grows_and_leaves_the_old_one() -> None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from minitrans.model.fast.rows import filled, written_by_shape
+from minitrans.model.fast.rows import filled, type_of_products, written_by_shape
 
 CHUNK_ROWS = 512
 BLOCK_ROWS = 16
@@ -50,8 +50,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         ctx: Any, rows: Tensor, weight: Tensor, labels: Tensor, label_smoothing: float
     ) -> tuple[Tensor, Tensor]:
         device = rows.device.type
-        autocast = torch.is_autocast_enabled(device)
-        dtype = torch.get_autocast_dtype(device) if autocast else rows.dtype
+        dtype = type_of_products(rows)
         with torch.autocast(device, enabled=False):
             sums, grads = _sums_and_gradients(
                 rows.to(dtype), weight.to(dtype), labels, label_smoothing, any(ctx.needs_input_grad)
@@ -94,7 +93,7 @@ def _sums_and_gradients(
         if need_grad:
             log_p_gold = _slopes_over(logits, label, label_smoothing)  # (C, 1)
         else:
-            log_p_gold = _log_p(logits).gather(-1, label)  # (C, 1)
+            log_p_gold = _wide(logits).log_softmax(dim=-1).gather(-1, label)  # (C, 1)
         mean = (chunk.to(dtype) @ weight_sum / weight.size(0)).unsqueeze(-1)  # of each row's logits, (C, 1)
         gold, spread = -log_p_gold, at_gold - log_p_gold - mean  # the log of the norm less either logit
         nll += gold[:real].sum()
@@ -105,6 +104,7 @@ def _sums_and_gradients(
         slopes[real:] = 0
         grad_rows[begin : begin + real] = (slopes @ weight)[:real]  # (C, N) @ (N, D) -> (C, D)
         grad_weight += slopes.t() @ chunk  # (N, C) @ (C, D) -> (N, D)
+        del logits, slopes  # the next chunk's are written where these were, which the cache still holds
     if grad_rows is None or grad_weight is None:
         return (smoothed, nll), ()
     grad_rows -= even * weight_sum
@@ -120,14 +120,18 @@ def _slopes_over(logits: Tensor, label: Tensor, label_smoothing: float) -> Tenso
     size = BLOCK_ROWS if logits.device.type == "cpu" else len(logits)
     log_p_gold = []
     for block, gold in zip(logits.split(size), label.split(size), strict=True):
-        log_p = _log_p(block)
-        log_p_gold.append(log_p.gather(-1, gold))
-        slopes = log_p.exp_()  # p so far
-        slopes.scatter_add_(-1, gold, torch.full_like(log_p_gold[-1], label_smoothing - 1))
+        x = _wide(block)  # in float32 the block itself
+        x -= x.amax(dim=-1, keepdim=True)  # at most 0, so that no exponential overflows
+        at_gold = x.gather(-1, gold)
+        slopes = x.exp_()  # p, but for the norm
+        norm = slopes.sum(dim=-1, keepdim=True)
+        log_p_gold.append(at_gold - norm.log())
+        slopes.mul_(norm.reciprocal())  # p
+        slopes.scatter_add_(-1, gold, torch.full_like(norm, label_smoothing - 1))
         block.copy_(slopes)
     return torch.cat(log_p_gold)
 
 
-def _log_p(logits: Tensor) -> Tensor:
-    """(C, N) -> log p of every entry (C, N), in float32 or wider."""
-    return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1)
+def _wide(logits: Tensor) -> Tensor:
+    """In float32 or wider."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))

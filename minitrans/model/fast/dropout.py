@@ -38,19 +38,53 @@ def byte_dropout(x: Tensor, rate: float) -> Tensor:
     return _ByteDropout.apply(x, drop_level(rate))
 
 
+def byte_dropout_sum(x: Tensor, change: Tensor, rate: float) -> Tensor:
+    """x + :func:`byte_dropout` (change), of one shape and type, in one walk over them."""
+    return _ByteDropoutSum.apply(x, change, drop_level(rate))
+
+
+def random_keep(x: Tensor, level: int) -> Tensor:
+    """A mask m for x: ones and zeros in its shape and type."""
+    numbers = torch.empty(-(-x.numel() // BYTES), dtype=torch.int64, device=x.device)
+    numbers.random_(torch.iinfo(torch.int64).min, None)  # all 64 bits
+    # Of x's own type: a product with booleans would convert them first, each time.
+    keep = torch.empty_like(x, memory_format=torch.contiguous_format)
+    return torch.ge(numbers.view(torch.uint8)[: x.numel()].view(x.shape), level, out=keep)
+
+
+def scale_of(level: int) -> float:
+    """1 / P(m = 1)."""
+    return LEVELS / (LEVELS - level)
+
+
+def _scaled_product(x: Tensor, keep: Tensor, scale: float) -> Tensor:
+    """x * keep * scale in one walk: added to a zero that is everywhere."""
+    return torch.addcmul(x.new_zeros(()), x, keep, value=scale)
+
+
 class _ByteDropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, level: int) -> Tensor:
-        numbers = torch.empty(-(-x.numel() // BYTES), dtype=torch.int64, device=x.device)
-        numbers.random_(torch.iinfo(torch.int64).min, None)  # all 64 bits
-        # Zeros and ones of x's own type: a product with booleans would convert them first, each time.
-        keep = torch.empty_like(x, memory_format=torch.contiguous_format)
-        torch.ge(numbers.view(torch.uint8)[: x.numel()].view(x.shape), level, out=keep)
+        keep = random_keep(x, level)
         ctx.save_for_backward(keep)
-        ctx.scale = LEVELS / (LEVELS - level)
-        return (x * keep).mul_(ctx.scale)
+        ctx.scale = scale_of(level)
+        return _scaled_product(x, keep, ctx.scale)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (keep,) = ctx.saved_tensors
-        return (grad * keep).mul_(ctx.scale), None
+        return _scaled_product(grad, keep, ctx.scale), None
+
+
+class _ByteDropoutSum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, change: Tensor, level: int) -> Tensor:
+        keep = random_keep(change, level)
+        ctx.save_for_backward(keep)
+        ctx.scale = scale_of(level)
+        return torch.addcmul(x, change, keep, value=ctx.scale)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        (keep,) = ctx.saved_tensors
+        return grad, _scaled_product(grad, keep, ctx.scale), None

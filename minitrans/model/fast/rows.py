@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 ROWS = 64
+HALF = (torch.bfloat16, torch.float16)
 
 
 def over_full_rows(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
@@ -38,15 +39,23 @@ def over_full_rows(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     return function(rows)[: x.shape[:-1].numel()].view(*x.shape[:-1], -1)  # (R, E) -> (..., E)
 
 
+def type_of_products(x: Tensor) -> torch.dtype:
+    """The type that autocast gives to products; where it is off, that of ``x``."""
+    device = x.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+
+
 def written_by_shape(x: Tensor) -> bool:
     """Whether products with ``x`` are programs for one shape: on a processor, in half precision."""
-    if x.device.type != "cpu":
-        return False
-    half = (torch.bfloat16, torch.float16)
-    return x.dtype in half or (torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") in half)
+    return x.device.type == "cpu" and (x.dtype in HALF or type_of_products(x) in HALF)
+
+
+def full(num_rows: int) -> int:
+    """The next multiple of ROWS."""
+    return -(-num_rows // ROWS) * ROWS
 
 
 def filled(rows: Tensor) -> Tensor:
     """(R, D) with rows of zeros behind, up to the next multiple of ROWS."""
-    missing = -len(rows) % ROWS
+    missing = full(len(rows)) - len(rows)
     return torch.cat((rows, rows.new_zeros(missing, rows.size(-1)))) if missing else rows

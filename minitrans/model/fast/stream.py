@@ -5,11 +5,11 @@ that every sum reads and writes twice the bytes and every product casts its inpu
 embeddings, the whole stack stays in bf16; norms and softmax still compute in float32 inside.
 """
 
-import torch
 from torch import Tensor
+
+from minitrans.model.fast.rows import type_of_products
 
 
 def narrow(x: Tensor) -> Tensor:
     """``x`` in the type that autocast gives to products; where autocast is off, ``x`` itself."""
-    device = x.device.type
-    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
+    return x.to(type_of_products(x))
