@@ -36,7 +36,7 @@ def computing_in(kind: str) -> Iterator[None]:
 
 
 def assert_close(found: Tensor | None, expected: Tensor | None, kind: str) -> None:
-    """By the norm of all entries, as single ones cancel in half precision (those of a key's bias: altogether)."""
+    """By the norm of all entries, as single ones cancel (those of a key's bias altogether)."""
     assert found is not None and expected is not None
     assert found.shape == expected.shape
     error = (found.double() - expected.double()).norm()

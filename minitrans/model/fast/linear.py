@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.utils.flop_counter import register_flop_formula
 
 from minitrans.model.fast.dropout import drop_level, random_keep, scale_of
 from minitrans.model.fast.rows import HALF, filled, full, type_of_products
@@ -210,6 +211,24 @@ def _product(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     if _has_onednn(rows.dtype):
         return torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "none", [], "")
     return F.linear(rows, weight, bias)
+
+
+def _flops(
+    rows: torch.Size,
+    weight: torch.Size,
+    bias: torch.Size | None,
+    activation: str,
+    scalars: list[float],
+    algorithm: str,
+    *,
+    out_shape: torch.Size | None = None,
+) -> int:
+    """Operations of a product, from the shapes of its arguments, for torch's ``FlopCounterMode``."""
+    return 2 * rows.numel() * weight[0]
+
+
+if torch.backends.mkldnn.is_available():
+    register_flop_formula(torch.ops.mkldnn._linear_pointwise)(_flops)
 
 
 def _has_onednn(dtype: torch.dtype) -> bool:
