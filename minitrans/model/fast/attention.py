@@ -10,6 +10,7 @@ Letters: B batch, T number of queries, S number of keys, H heads, K d_k, V d_v.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -56,14 +57,31 @@ def folded_attention(
         mask = mask | empty  # as in the plain steps: computed as if unmasked, then zeroed
     else:
         empty = None
-    logits = torch.baddbmm(
-        _addend(mask, b, h, query.dtype, query.device), _joined(query), _joined(key).mT, alpha=scale
-    )  # (B*H, T, K) @ (B*H, K, S) -> (B*H, T, S)
+    addend = _addend(mask, b, h, query.dtype, query.device)
+    logits = _Logits.apply(_joined(query), _joined(key), addend, scale)  # (B*H, T, S)
     weights = _softmax(logits)
     if dropout is not None:
         weights = dropout(weights)
     output = torch.bmm(weights, _joined(value)).view(b, h, t, -1)  # (B*H, T, V) -> (B, H, T, V)
     return output if empty is None else output.masked_fill(empty, 0.0)
+
+
+class _Logits(torch.autograd.Function):
+    """Q Kᵀ · scale + addend. (The backward pass of torch's own walks over its products again for the scale.)"""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, addend: Tensor, scale: float) -> Tensor:
+        ctx.save_for_backward(query, key)
+        ctx.scale = scale
+        return torch.baddbmm(addend, query, key.mT, alpha=scale)  # (B*H, T, K) @ (B*H, K, S) -> (B*H, T, S)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        query, key = ctx.saved_tensors
+        nothing = grad.new_zeros(1, 1, 1)
+        grad_query = torch.baddbmm(nothing, grad, key, beta=0, alpha=ctx.scale)  # (B*H, T, K)
+        grad_key = torch.baddbmm(nothing, grad.mT, query, beta=0, alpha=ctx.scale)  # (B*H, S, K)
+        return grad_query, grad_key, None, None
 
 
 def _softmax(logits: Tensor) -> Tensor:
