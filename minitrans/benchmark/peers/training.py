@@ -4,6 +4,7 @@ Letters: B batch, S source length, T target length, D d_model, N vocabulary.
 """
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -47,16 +48,19 @@ class TorchTransformer(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(vocab_size, config.d_model, padding_idx=PAD_ID)
         nn.init.normal_(self.embedding.weight, std=config.d_model**-0.5)
-        self.transformer = nn.Transformer(
-            config.d_model,
-            config.num_heads,
-            config.num_encoder_layers,
-            config.num_decoder_layers,
-            config.d_ff,
-            config.dropout,
-            norm_first=config.norm_order == "pre",
-            batch_first=True,
-        )
+        with warnings.catch_warnings():
+            # It tells that pre-norm has no fast path in evaluation; here it is trained.
+            warnings.filterwarnings("ignore", "enable_nested_tensor", UserWarning)
+            self.transformer = nn.Transformer(
+                config.d_model,
+                config.num_heads,
+                config.num_encoder_layers,
+                config.num_decoder_layers,
+                config.d_ff,
+                config.dropout,
+                norm_first=config.norm_order == "pre",
+                batch_first=True,
+            )
         self.output = nn.Linear(config.d_model, vocab_size, bias=False)
         self.output.weight = self.embedding.weight
         self.register_buffer("positions", sinusoidal_table(LONGEST, config.d_model))

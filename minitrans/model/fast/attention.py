@@ -67,7 +67,7 @@ def folded_attention(
 
 
 class _Logits(torch.autograd.Function):
-    """Q Kᵀ · scale + addend. (The backward pass of torch's own walks over its products again for the scale.)"""
+    """Q Kᵀ · scale + addend. (Going back, torch itself walks over its products again for the scale.)"""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, addend: Tensor, scale: float) -> Tensor:
