@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from minitrans.benchmark.scaling import Curve
+from minitrans.benchmark.scaling import MEMORY, Curve
 
-COLUMNS, PANEL = 3, (4.2, 3.4)  # panels side by side, inches of each
+COLUMNS, PANEL = 3, (4.2, 4.0)  # panels side by side, inches of each
 DPI = 120
 
 
@@ -29,15 +29,26 @@ def draw(curves: Sequence[Curve], path: Path) -> Path:
 
 
 def _panel(axes: Axes, group: Sequence[Curve]) -> None:
-    for curve in group:
-        (line,) = axes.plot(curve.x, curve.y, "o-", markersize=4, label=_label(curve))
+    """Time on the left scale, memory on the right one: the two have no unit in common."""
+    for number, curve in enumerate(curve for curve in group if curve.name != MEMORY):
+        axes.plot(curve.x, curve.y, "o-", markersize=4, color=f"C{number}", label=_label(curve))
         if curve.predicted is not None:
-            axes.plot(curve.x, fitted(curve.y, curve.predicted), "--", color=line.get_color(), alpha=0.6)
+            axes.plot(curve.x, fitted(curve.y, curve.predicted), "--", color=f"C{number}", alpha=0.6)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xlabel(group[0].axis)
-    axes.set_title("dashed: as predicted", fontsize=8)
-    axes.legend(fontsize=7)
+    axes.set_ylabel("seconds (dashed: as predicted)", fontsize=8)
+    lines = axes.get_lines()
+    for curve in (curve for curve in group if curve.name == MEMORY):
+        right = axes.twinx()
+        lines += right.plot(curve.x, curve.y, "s:", markersize=4, color="0.5", label=_label(curve))
+        right.set_yscale("log")
+        right.set_ylabel(MEMORY, fontsize=8)
+        if min(curve.y) > 0:
+            right.set_ylim(min(curve.y) / 10, max(curve.y) * 10)  # or a flat curve shows its noise alone
+    shown = [line for line in lines if not str(line.get_label()).startswith("_")]
+    labels = [str(line.get_label()) for line in shown]
+    axes.legend(shown, labels, fontsize=7, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0))
 
 
 def _label(curve: Curve) -> str:

@@ -32,6 +32,7 @@ from minitrans.training.prepare import prepare
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 UPDATES_OF_TEXT = 4  # the generated corpus holds about so many updates
+MEMORY = "bytes a token"
 DIVIDED = ("threads", "processes")  # axes along which the work is shared
 ROW_UPDATES, UNTIMED_ROWS = 4, 2  # of the table that a distributed training writes
 
@@ -99,7 +100,7 @@ def curves(points: Sequence[Point]) -> list[Curve]:
         work = tuple(point.work / (point.value if axis in DIVIDED else 1) for point in along)
         found.append(Curve(axis, "seconds a token", x, tuple(point.seconds for point in along), work))
         if all(point.memory is not None for point in along):
-            found.append(Curve(axis, "bytes a token", x, tuple(p.memory or 0.0 for p in along), None))
+            found.append(Curve(axis, MEMORY, x, tuple(p.memory or 0.0 for p in along), None))
         if axis == "length" and all(point.attention_seconds is not None for point in along):
             attention = tuple(p.value * (p.attention_seconds or 0.0) for p in along)
             rest = tuple(p.value * (p.seconds - (p.attention_seconds or 0.0)) for p in along)
