@@ -127,6 +127,7 @@ def test_the_prediction_is_drawn_through_the_middle_of_the_figures() -> None:
 
 def test_a_panel_an_axis_is_drawn(tmp_path: Path) -> None:
     points = [Point(axis, x, 1.0 / x, 1.0) for axis in ("threads", "processes", "a", "b") for x in (1, 2)]
+    points += [Point("c", x, 1.0 / x, 1.0, memory=memory) for x, memory in ((1, 0.0), (2, 5e4))]
     with Image.open(draw(curves(points), tmp_path / "scaling.png")) as picture:
-        assert picture.size == (round(4.2 * 3 * 120), round(3.4 * 2 * 120))
+        assert picture.size == (round(4.2 * 3 * 120), round(4.0 * 2 * 120))
         assert len(np.unique(np.asarray(picture.convert("L")))) > 10  # not blank
