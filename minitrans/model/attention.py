@@ -355,14 +355,15 @@ class MultiHeadAttention(nn.Module):
 
     def _join(self, heads: Tensor) -> Tensor:
         """[head_1; ...; head_H] W^O: (B, H, T, V) -> (B, T, D)."""
-        if self.fast and trains_on_processor(heads):
+        if self.fast and trains_on_processor(heads, self.w_output):
             return joined_heads(heads, self.w_output)
         joined = heads.transpose(1, 2).flatten(2)  # (B, H, T, V) -> (B, T, H, V) -> (B, T, H*V)
         return self._map(self.w_output, joined)  # (B, T, H*V) -> (B, T, D)
 
     def _heads(self, x: Tensor, *maps: nn.Linear) -> tuple[Tensor, ...]:
         """x W_i^Q for all heads i, and so for each of the maps: (B, T, D) -> (B, H, T, K)."""
-        if self.fast and trains_on_processor(x):
+        biases = sum(linear.bias is not None for linear in maps)
+        if self.fast and biases in (0, len(maps)) and trains_on_processor(x, *maps):
             return heads_of(x, maps, self.num_heads)
         return tuple(self._split(self._map(linear, x)) for linear in maps)
 

@@ -52,7 +52,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        if self.fast and self.activation is F.relu and trains_on_processor(x):
+        if self.fast and self.activation is F.relu and trains_on_processor(x, self.w_1, self.w_2):
             rate = self.dropout.rate if self.dropout.active else 0.0
             return rectified_network(x, self.w_1, self.w_2, rate)
         return over_full_rows(self._each, x) if self.fast else self._each(x)

@@ -88,8 +88,7 @@ def test_heads(kind: str, shape: tuple[int, int], bias: bool, widths: tuple[int,
     )
     with computing_in(kind):
         found = heads_of(x, linears, H)
-    wide = torch.float64 if kind == "fp64" else torch.float32
-    assert all(heads.dtype == wide and heads.is_contiguous() for heads in found)
+    assert all(heads.dtype == DTYPE[kind] and heads.is_contiguous() for heads in found)
 
 
 @pytest.mark.parametrize("kind", TYPES)
@@ -176,6 +175,7 @@ def test_training_on_a_processor_alone_uses_them() -> None:
     x = torch.ones(2, 3)
     assert trains_on_processor(x)
     assert not trains_on_processor(torch.ones(0, 3))
+    assert not trains_on_processor(torch.ones(3))
     assert not trains_on_processor(torch.ones(2, 3, device="meta"))
     with torch.no_grad():
         assert not trains_on_processor(x)
@@ -204,7 +204,57 @@ def test_a_layer_s_pieces_are_the_same_without_them(
     def plain(x: Tensor) -> tuple[Tensor, ...]:
         with monkeypatch.context() as patch:
             for module in (attention, feedforward):
-                patch.setattr(module, "trains_on_processor", lambda x: False)
+                patch.setattr(module, "trains_on_processor", lambda x, *maps: False)
             return layer(x)
 
     assert_same_maps(layer, plain, torch.randn(3, 5, D).to(DTYPE[kind]), maps, kind)
+
+
+@pytest.mark.parametrize("kind", ["fp32", "bf16"])
+@pytest.mark.parametrize("stride", [0, 2])
+def test_a_bias_in_strides_is_read_as_it_lies(kind: str, stride: int) -> None:
+    linear = nn.Linear(H * 4, D).to(DTYPE[kind])
+    linear.bias = nn.Parameter(torch.randn(2 * D).to(DTYPE[kind]).as_strided((D,), (stride,)))
+    heads = torch.randn(2, H, 5, 4).to(DTYPE[kind])
+    assert_close(joined_heads(heads, linear), linear(heads.transpose(1, 2).flatten(2)), kind)
+
+
+class Halved(nn.Linear):
+    """A map with a forward pass of its own, as adapters have."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) / 2
+
+
+def test_a_map_that_does_more_than_a_linear_one_is_called() -> None:
+    """A hook, a forward pass of its own, a bias that its neighbours have not: plain maps, right values."""
+    core = ScaledDotProductAttention(4)
+    attend = MultiHeadAttention(D, H, 4, 4, core, fast=True)
+    network = FeedForward(D, 20, F.relu, Dropout(0.0), fast=True)
+    x = torch.randn(2, 5, D)
+    calls = []
+    for linear in (attend.w_value, attend.w_output, network.w_2):
+        linear.register_forward_hook(lambda module, given, output: calls.append(module))
+    attend(x, x), network(x)
+    assert calls == [attend.w_value, attend.w_output, network.w_2]
+
+    attend.w_query = Halved(D, H * 4)
+    query, _, _ = attend.project(x)
+    expected = (x @ attend.w_query.weight.T + attend.w_query.bias) / 2
+    torch.testing.assert_close(query, split(expected))
+
+    other = MultiHeadAttention(D, H, 4, 4, core, fast=True)
+    other.w_key = nn.Linear(D, H * 4, bias=False)
+    _, key, value = other.project(x)
+    torch.testing.assert_close(key, split(x @ other.w_key.weight.T))
+    torch.testing.assert_close(value, split(other.w_value(x)))
+
+
+def test_a_cache_serves_with_and_without_gradients() -> None:
+    """The heads of a model in half precision are so in training too."""
+    attend = MultiHeadAttention(D, H, 4, 4, ScaledDotProductAttention(4), fast=True).bfloat16()
+    x = torch.randn(2, 5, D).bfloat16()
+    key, value = attend.project_key_value(x)
+    with torch.no_grad():
+        assert attend.project_query(x).dtype == key.dtype == value.dtype == torch.bfloat16
+        attend.attend(attend.project_query(x), key, value)

@@ -30,13 +30,24 @@ from minitrans.model.fast.rows import HALF, filled, full, type_of_products
 Gradients = tuple[Tensor | None, ...]
 
 
-def trains_on_processor(x: Tensor) -> bool:
-    """Whether the maps of this file are the fast ones for ``x``.
+def trains_on_processor(x: Tensor, *maps: nn.Linear) -> bool:
+    """Whether the maps of this file are the fast ones for ``x``, and these maps such as they can stand for.
 
+    They read weights and call no module: one that has hooks or a forward pass of its own is not for them.
     (A step of search has its own, :mod:`minitrans.model.fast.packed`; a compiler sees plain maps best.)
     """
     trains = torch.is_grad_enabled() and not torch.compiler.is_compiling()
-    return trains and x.device.type == "cpu" and x.numel() > 0
+    return trains and x.device.type == "cpu" and x.dim() > 1 and x.numel() > 0 and all(map(_is_plain, maps))
+
+
+def _is_plain(linear: nn.Linear) -> bool:
+    hooks = (
+        linear._forward_hooks,
+        linear._forward_pre_hooks,
+        linear._backward_hooks,
+        linear._backward_pre_hooks,
+    )
+    return type(linear) is nn.Linear and not any(hooks)
 
 
 def heads_of(x: Tensor, maps: Sequence[nn.Linear], num_heads: int) -> tuple[Tensor, ...]:
@@ -53,7 +64,7 @@ def heads_of(x: Tensor, maps: Sequence[nn.Linear], num_heads: int) -> tuple[Tens
 
     Returns
     -------
-    (B, H, T, K) of each map, in float32 or wider: what attention on a processor computes in.
+    (B, H, T, K) of each map, in the weights' type: under autocast float32, in which attention computes.
     """
     weights, biases = [linear.weight for linear in maps], [linear.bias for linear in maps]
     return _Heads.apply(x, type_of_products(weights[0]), num_heads, *weights, *biases)
@@ -101,7 +112,7 @@ class _Heads(torch.autograd.Function):
         ctx.save_for_backward(rows, weight)
         ctx.x, ctx.weight_type, ctx.has_bias = (x.shape, x.dtype), weights[0].dtype, bool(biases)
         ctx.num_heads = num_heads
-        return tuple(_new_heads(part) for part in _cut(y, ctx))
+        return tuple(_new_heads(part, ctx.weight_type) for part in _cut(y, ctx))
 
     @staticmethod
     @once_differentiable
@@ -190,9 +201,9 @@ def _cut(rows: Tensor, ctx: Any) -> list[Tensor]:
     return [part.unflatten(-1, (ctx.num_heads, -1)).transpose(1, 2) for part in parts]
 
 
-def _new_heads(part: Tensor) -> Tensor:
-    """A copy of (B, H, T, K), head by head, in float32 or wider."""
-    return part.new_empty(part.shape, dtype=torch.promote_types(part.dtype, torch.float32)).copy_(part)
+def _new_heads(part: Tensor, dtype: torch.dtype) -> Tensor:
+    """A copy of (B, H, T, K), head by head."""
+    return part.new_empty(part.shape, dtype=dtype).copy_(part)
 
 
 def _rows(x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -209,6 +220,7 @@ def _full(rows: int, dtype: torch.dtype) -> int:
 def _product(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """(R', D), (N, D), (N,) -> (R', N)."""
     if _has_onednn(rows.dtype):
+        bias = None if bias is None else bias.contiguous()  # it is read as if it were
         return torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "none", [], "")
     return F.linear(rows, weight, bias)
 
