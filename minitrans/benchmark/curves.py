@@ -30,15 +30,15 @@ def draw(curves: Sequence[Curve], path: Path) -> Path:
 
 def _panel(axes: Axes, group: Sequence[Curve]) -> None:
     """Time on the left scale, memory on the right one: the two have no unit in common."""
+    lines = []  # of the legend
     for number, curve in enumerate(curve for curve in group if curve.name != MEMORY):
-        axes.plot(curve.x, curve.y, "o-", markersize=4, color=f"C{number}", label=_label(curve))
+        lines += axes.plot(curve.x, curve.y, "o-", markersize=4, color=f"C{number}", label=_label(curve))
         if curve.predicted is not None:
             axes.plot(curve.x, fitted(curve.y, curve.predicted), "--", color=f"C{number}", alpha=0.6)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xlabel(group[0].axis)
     axes.set_ylabel("seconds (dashed: as predicted)", fontsize=8)
-    lines = axes.get_lines()
     for curve in (curve for curve in group if curve.name == MEMORY):
         right = axes.twinx()
         lines += right.plot(curve.x, curve.y, "s:", markersize=4, color="0.5", label=_label(curve))
@@ -46,9 +46,7 @@ def _panel(axes: Axes, group: Sequence[Curve]) -> None:
         right.set_ylabel(MEMORY, fontsize=8)
         if min(curve.y) > 0:
             right.set_ylim(min(curve.y) / 10, max(curve.y) * 10)  # or a flat curve shows its noise alone
-    shown = [line for line in lines if not str(line.get_label()).startswith("_")]
-    labels = [str(line.get_label()) for line in shown]
-    axes.legend(shown, labels, fontsize=7, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    axes.legend(handles=lines, fontsize=7, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0))
 
 
 def _label(curve: Curve) -> str:

@@ -7,7 +7,7 @@ the piece brings among the others), or with all of them exchanged but one (what 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,8 @@ from minitrans.model.fast import cross_entropy, linear
 from minitrans.model.fast.dropout import scale_of
 from minitrans.model.loss import cross_entropy_sums
 from minitrans.training import fit, optimizer
+
+T = TypeVar("T")
 
 PLAIN = "plain"
 
@@ -66,12 +68,8 @@ def _torch_keep(x: Tensor, level: int) -> Tensor:
     return torch.empty_like(x).bernoulli_(1 / scale_of(level))
 
 
-def _same(x: Tensor) -> Tensor:
+def _same(x: T) -> T:
     return x
-
-
-def _same_number(num_rows: int) -> int:
-    return num_rows
 
 
 def _never(x: Tensor, *maps: nn.Linear) -> bool:
@@ -99,7 +97,7 @@ LEVERS = (
             (feedforward, "over_full_rows", _as_it_comes),
             (cross_entropy, "filled", _same),
             (linear, "filled", _same),
-            (linear, "full", _same_number),
+            (linear, "full", _same),
         ),
     ),
     Lever(

@@ -20,8 +20,7 @@ D, H = 12, 3
 SHAPES = [(1, 1), (2, 5), (4, ROWS // 4), (3, 43)]
 TYPES = ["fp32", "fp64", "bf16", "autocast"]  # bf16: of the weights
 TOLERANCE = {"fp32": 1e-5, "fp64": 1e-12, "bf16": 3e-2, "autocast": 3e-2}
-Weights = dict[str, torch.dtype]
-DTYPE: Weights = {
+DTYPE = {
     "fp32": torch.float32,
     "fp64": torch.float64,
     "bf16": torch.bfloat16,

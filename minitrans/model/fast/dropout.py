@@ -57,7 +57,7 @@ def scale_of(level: int) -> float:
     return LEVELS / (LEVELS - level)
 
 
-def _scaled_product(x: Tensor, keep: Tensor, scale: float) -> Tensor:
+def scaled_product(x: Tensor, keep: Tensor, scale: float) -> Tensor:
     """x * keep * scale in one walk: added to a zero that is everywhere."""
     return torch.addcmul(x.new_zeros(()), x, keep, value=scale)
 
@@ -68,12 +68,12 @@ class _ByteDropout(torch.autograd.Function):
         keep = random_keep(x, level)
         ctx.save_for_backward(keep)
         ctx.scale = scale_of(level)
-        return _scaled_product(x, keep, ctx.scale)
+        return scaled_product(x, keep, ctx.scale)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (keep,) = ctx.saved_tensors
-        return _scaled_product(grad, keep, ctx.scale), None
+        return scaled_product(grad, keep, ctx.scale), None
 
 
 class _ByteDropoutSum(torch.autograd.Function):
@@ -87,4 +87,4 @@ class _ByteDropoutSum(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         (keep,) = ctx.saved_tensors
-        return grad, _scaled_product(grad, keep, ctx.scale), None
+        return grad, scaled_product(grad, keep, ctx.scale), None

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils.flop_counter import register_flop_formula
 
-from minitrans.model.fast.dropout import drop_level, random_keep, scale_of
+from minitrans.model.fast.dropout import drop_level, random_keep, scale_of, scaled_product
 from minitrans.model.fast.rows import HALF, filled, full, type_of_products
 
 Gradients = tuple[Tensor | None, ...]
@@ -139,7 +139,7 @@ class _Joined(torch.autograd.Function):
             rows[: b * t].view(b, t, h, k).copy_(heads.transpose(1, 2))
             rows[b * t :] = 0
             weight = weight.to(dtype)
-            y = _product(rows, weight, None if bias is None else bias.to(dtype))  # (R', D)
+            y = _product(rows, weight, _typed(bias, dtype))  # (R', D)
         ctx.save_for_backward(rows, weight)
         return y[: b * t].view(b, t, -1)
 
@@ -152,7 +152,7 @@ class _Joined(torch.autograd.Function):
         grad_rows, grad_weight, grad_bias = _gradients(upstream, rows, weight, ctx.has_bias)
         grad_heads = grad.new_empty(b, h, t, k, dtype=dtype)
         grad_heads.copy_(grad_rows[: b * t].view(b, t, h, k).transpose(1, 2))
-        return grad_heads, None, grad_weight.to(ctx.weight_type), _as_bias(grad_bias, ctx.weight_type)
+        return grad_heads, None, grad_weight.to(ctx.weight_type), _typed(grad_bias, ctx.weight_type)
 
 
 class _Rectified(torch.autograd.Function):
@@ -173,10 +173,10 @@ class _Rectified(torch.autograd.Function):
             rows = _rows(x, dtype)  # (..., D) -> (R', D)
             w_1, w_2 = w_1.to(dtype), w_2.to(dtype)
             # (The product could do the ReLU, but oneDNN's makes 0 of NaN: a divergence would pass unseen.)
-            hidden = _product(rows, w_1, None if b_1 is None else b_1.to(dtype)).relu_()  # (R', F)
+            hidden = _product(rows, w_1, _typed(b_1, dtype)).relu_()  # (R', F)
             if level:
-                hidden = hidden.mul_(random_keep(hidden, level)).mul_(ctx.scale)
-            y = _product(hidden, w_2, None if b_2 is None else b_2.to(dtype))  # (R', D)
+                hidden = scaled_product(hidden, random_keep(hidden, level), ctx.scale)
+            y = _product(hidden, w_2, _typed(b_2, dtype))  # (R', D)
         ctx.save_for_backward(rows, hidden, w_1, w_2)
         return y[: x.shape[:-1].numel()].view(*x.shape[:-1], -1)
 
@@ -190,7 +190,7 @@ class _Rectified(torch.autograd.Function):
         inner = torch.ops.aten.threshold_backward(inner, hidden, 0).mul_(ctx.scale)
         grad_rows, grad_w_1, grad_b_1 = _gradients(inner, rows, w_1, ctx.has_bias[0])
         kind = ctx.weight_type
-        matrices = grad_w_1.to(kind), _as_bias(grad_b_1, kind), grad_w_2.to(kind), _as_bias(grad_b_2, kind)
+        matrices = grad_w_1.to(kind), _typed(grad_b_1, kind), grad_w_2.to(kind), _typed(grad_b_2, kind)
         return _as(grad_rows, *ctx.x), None, None, *matrices
 
 
@@ -263,5 +263,5 @@ def _as(rows: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
     return rows[: shape[:-1].numel()].view(shape).to(dtype)
 
 
-def _as_bias(grad: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    return None if grad is None else grad.to(dtype)
+def _typed(bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    return None if bias is None else bias.to(dtype)
