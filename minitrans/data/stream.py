@@ -7,8 +7,10 @@ there is no sampler state to save, and the number of processes may change in bet
 
 import dataclasses
 import signal
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import TracebackType
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
@@ -161,11 +163,19 @@ class UpdateStream(IterableDataset[Share]):
             batch_size=None,
             num_workers=num_workers,
             pin_memory=pin_memory,
-            worker_init_fn=_ignore_requests_to_end,
+            worker_init_fn=_end_quietly_with_training,
         )
 
 
-def _ignore_requests_to_end(worker: int) -> None:
+def _end_quietly_with_training(worker: int) -> None:
     """Ctrl-C and SIGTERM reach the whole process group; a loader process ends when training has."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
+    tell = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        # Training was killed while it took a batch: of that, multiprocessing would print a traceback here.
+        if not isinstance(error, ConnectionError | EOFError):
+            tell(kind, error, trace)
+
+    sys.excepthook = hook

@@ -1,10 +1,17 @@
 """The stream of updates: going on is slicing it, and loader workers and processes change nothing in it."""
 
+import multiprocessing
+import os
+import socket
+import sys
+from multiprocessing.resource_sharer import DupFd
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from minitrans.data.encoded import EncodedCorpus, Side
-from minitrans.data.stream import RunPlan, Share, UpdateSize, UpdateStream
+from minitrans.data.stream import RunPlan, Share, UpdateSize, UpdateStream, _end_quietly_with_training
 
 
 def corpus(num_pairs: int) -> EncodedCorpus:
@@ -81,3 +88,25 @@ def test_loader_workers_keep_the_order(num_workers):
     assert [(share.update, lines(share)) for share in loader] == [
         (share.update, lines(share)) for share in shares(plan, start=4)
     ]
+
+
+def _hand_over_to_one_that_dies(log: Path) -> None:
+    sys.excepthook = lambda kind, error, trace: log.open("a").write(f"{kind.__name__}: {error}\n")
+    _end_quietly_with_training(0)
+    out, into = os.pipe()
+    handed = DupFd(into)
+    with socket.socket(socket.AF_UNIX) as training:
+        training.connect(handed._id[0])  # and is gone
+    os.write(handed.detach(), b"handed")  # one that lives is served, after the other
+    assert os.read(out, 6) == b"handed"
+    sys.excepthook(ValueError, ValueError("of another kind"), None)
+
+
+def test_a_loader_process_is_silent_about_training_that_was_killed(tmp_path):
+    """BR-18's kind: a batch is handed over by a thread of multiprocessing, which prints what it meets."""
+    log = tmp_path / "log"
+    process = multiprocessing.get_context("fork").Process(target=_hand_over_to_one_that_dies, args=(log,))
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0
+    assert log.read_text() == "ValueError: of another kind\n"
