@@ -1,5 +1,7 @@
 """Which number type the activations have; weights and optimizer stay float32."""
 
+import functools
+
 import torch
 
 from minitrans.errors import UserError
@@ -36,10 +38,12 @@ def choose(precision: str, accelerator: str) -> tuple[str, str]:
         if precision == "bf16":
             raise UserError("trainer.precision=bf16, but this GPU has no bf16; use trainer.precision=fp32")
         return "32-true", "fp32 (this GPU has no bf16)"
-    if precision == "bf16":
-        return "bf16-mixed", "bf16 activations, fp32 weights"
     if processor_is_fast_in_bf16():
-        return "bf16-mixed", "bf16 activations, fp32 weights (this processor multiplies bf16 in hardware)"
+        reason = "" if precision == "bf16" else " (this processor multiplies bf16 in hardware)"
+        return "bf16-mixed", f"bf16 activations, fp32 weights{reason}"
+    if precision == "bf16":
+        slow = "this processor has no fast bf16: trainer.precision=fp32 would be faster"
+        return "bf16-mixed", f"bf16 activations, fp32 weights ({slow})"
     return "32-true", "fp32 (this processor has no fast bf16)"
 
 
@@ -51,6 +55,7 @@ def number_type(precision: str, accelerator: str) -> torch.dtype:
     return torch.float64 if precision == "fp64" else torch.float32
 
 
+@functools.cache
 def processor_is_fast_in_bf16() -> bool:
     """Whether the processor multiplies bf16 matrices in hardware (Intel AMX, AVX-512 BF16; Arm BF16)."""
     try:

@@ -8,8 +8,11 @@ from torch import nn
 
 from minitrans.build import build_model
 from minitrans.config import Experiment, ModelConfig
-from minitrans.training.muon import BatchedMuon, Together, hidden_matrices
+from minitrans.training import muon
+from minitrans.training.muon import BatchedMuon, Together, hidden_matrices, orthogonal
 from minitrans.training.optimizer import AdamW, Muon
+
+A, B, C = 3.4445, -4.775, 2.0315  # torch's
 
 
 def small_model(tie: str = "none", fast: bool = True) -> nn.Module:
@@ -38,29 +41,37 @@ def test_the_hidden_matrices_are_the_maps_of_attention_and_feed_forward(tie: str
     assert len(found) == 2 * 4 + 4 + 2 * 2
 
 
+@pytest.fixture
+def steps_in_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torch's own: for comparison with it."""
+    monkeypatch.setattr(muon, "type_of_steps", lambda device: torch.bfloat16)
+
+
+@pytest.mark.usefixtures("steps_in_bf16")
 @pytest.mark.parametrize("fast", [False, True])
 def test_a_step_is_the_two_optimizers_of_torch_side_by_side(fast: bool) -> None:
     together, apart = small_model(fast=fast), small_model()
     one = Muon(lr=0.01, weight_decay=0.1, momentum=0.9).build(together)
     hidden = hidden_matrices(apart)
     rest = [p for p in apart.parameters() if all(p is not weight for weight in hidden)]
-    muon = torch.optim.Muon(hidden, lr=0.01, weight_decay=0.1, momentum=0.9, adjust_lr_fn="match_rms_adamw")
+    theirs = torch.optim.Muon(hidden, lr=0.01, weight_decay=0.1, momentum=0.9, adjust_lr_fn="match_rms_adamw")
     adamw = AdamW(lr=0.01, weight_decay=0.1).over(rest)
     for seed in range(3):
         give_gradients(together, seed)
         give_gradients(apart, seed)
         one.step()
-        muon.step()
+        theirs.step()
         adamw.step()
     kind = one.parts[0]
     assert type(kind) is (BatchedMuon if fast else torch.optim.Muon)
-    for ours, theirs in zip(together.parameters(), apart.parameters(), strict=True):
+    for own, other in zip(together.parameters(), apart.parameters(), strict=True):
         if fast:
-            torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)  # a step has 8 bits, of some 0.006
+            torch.testing.assert_close(own, other, atol=1e-4, rtol=1e-4)  # a step has 8 bits, of some 0.006
         else:
-            assert torch.equal(ours, theirs)
+            assert torch.equal(own, other)
 
 
+@pytest.mark.usefixtures("steps_in_bf16")
 @pytest.mark.parametrize("shape", [(1, 1), (5, 5), (3, 7), (64, 16), (1, 9)])
 @pytest.mark.parametrize("number", [1, 4])
 def test_matrices_made_orthogonal_together_are_those_made_so_one_by_one(
@@ -83,6 +94,46 @@ def test_matrices_made_orthogonal_together_are_those_made_so_one_by_one(
     assert optimizers[0].state_dict()["param_groups"] == optimizers[1].state_dict()["param_groups"]
 
 
+def exactly_orthogonal(x: torch.Tensor, steps: int) -> torch.Tensor:
+    """The polynomial of each singular value, in float64."""
+    left, values, right = torch.linalg.svd(x.double(), full_matrices=False)
+    values = values / values.norm(dim=-1, keepdim=True).clamp(min=1e-7)
+    for _ in range(steps):
+        values = A * values + B * values**3 + C * values**5
+    return left * values.unsqueeze(-2) @ right
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (5, 5), (16, 33), (64, 16), (1, 9), (32, 128), (128, 32)])
+@pytest.mark.parametrize("steps", [1, 2, 5])
+@pytest.mark.parametrize("decades", [0, 8])
+def test_orthogonal_in_float32_is_the_polynomial_of_the_singular_values(
+    shape: tuple[int, int], steps: int, decades: int
+) -> None:
+    x = torch.randn(3, *shape, generator=torch.Generator().manual_seed(1))
+    left, _, right = torch.linalg.svd(x, full_matrices=False)
+    values = torch.logspace(0, -decades, min(shape))
+    x = torch.stack([(left * values @ right)[0], torch.zeros(shape), x[2]])
+    made = orthogonal(x, (A, B, C), steps, 1e-7)
+    torch.testing.assert_close(made.double(), exactly_orthogonal(x, steps), atol=5e-4, rtol=0)
+
+
+def test_steps_are_in_the_type_that_the_processor_is_fast_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In bf16 on a processor that has none, Muon took more time than the rest of a default training."""
+    seen: list[torch.dtype] = []
+
+    def spy(x: torch.Tensor, *rest: object) -> torch.Tensor:
+        seen.append(x.dtype)
+        return orthogonal(x, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(muon, "orthogonal", spy)
+    weight = nn.Parameter(torch.ones(2, 2))
+    weight.grad = torch.ones(2, 2)
+    for fast in (True, False):
+        monkeypatch.setattr(muon, "processor_is_fast_in_bf16", lambda fast=fast: fast)
+        BatchedMuon([weight], lr=1.0).step()
+    assert seen == [torch.bfloat16, torch.float32]
+
+
 def test_a_weight_without_a_gradient_stays() -> None:
     used, unused = nn.Parameter(torch.ones(2, 2)), nn.Parameter(torch.ones(2, 2))
     optimizer = BatchedMuon([used, unused], lr=1.0)
@@ -101,7 +152,7 @@ def test_the_first_step_of_a_matrix_is_orthogonal_and_as_large_as_adams() -> Non
     optimizer.step()
     step = (before - layer.weight.detach()) / (0.5 * 0.2 * 8**0.5)  # 8 = the longer side
     values = torch.linalg.svdvals(step)
-    assert values.min() > 0.6 and values.max() < 1.3  # Newton-Schulz stops near one, in bf16
+    assert values.min() > 0.6 and values.max() < 1.3  # Newton-Schulz stops near one
 
 
 def test_the_rate_set_in_the_groups_moves_both_kinds() -> None:
