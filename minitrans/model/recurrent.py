@@ -8,6 +8,7 @@ D d_model, E d_hidden.
 """
 
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +18,7 @@ from minitrans.model.attention import ScaledDotProductAttention
 from minitrans.model.cache import Cache
 from minitrans.model.embeddings import TokenEmbedding
 from minitrans.model.encoder_decoder import AttentionMaps, DecoderFace, EncoderDecoder, EncoderFace
+from minitrans.model.fast.rows import has_onednn, type_of_products
 
 
 class LSTMCell(nn.Module):
@@ -58,9 +60,22 @@ class BidirectionalLSTM(nn.Module):
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         """(B, S, D) and the rows' lengths (B, 1) -> (B, S, E)."""
-        right, _ = self.rightwards(x)  # (B, S, E/2)
-        left, _ = self.leftwards(_reversed(x, lengths))  # (B, S, E/2)
+        right = _run(self.rightwards, x)  # (B, S, E/2)
+        left = _run(self.leftwards, _reversed(x, lengths))  # (B, S, E/2)
         return torch.cat((right, _reversed(left, lengths)), dim=-1)
+
+
+def _run(lstm: nn.LSTM, x: Tensor) -> Tensor:
+    """The states (B, S, E/2) over (B, S, D).
+
+    Under autocast torch hands an LSTM to oneDNN, which fails where the processor has no instructions for the
+    type: there it computes in the weights' type.
+    """
+    if x.device.type == "cpu" and torch.is_autocast_enabled("cpu") and not has_onednn(type_of_products(x)):
+        with torch.autocast("cpu", enabled=False):
+            x = x.to(lstm.all_weights[0][0].dtype)
+            return cast(Tensor, lstm(x)[0])
+    return cast(Tensor, lstm(x)[0])
 
 
 def _reversed(x: Tensor, lengths: Tensor) -> Tensor:

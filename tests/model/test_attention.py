@@ -233,26 +233,33 @@ def test_dropout_acts_in_training_alone(backend: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("device", "dtype", "num_queries", "num_keys", "trains", "drops", "backend"),
+    ("device", "dtype", "num_queries", "num_keys", "trains", "drops", "narrow", "backend"),
     [
-        ("cpu", torch.float32, 20, 20, True, False, "fused"),
-        ("cpu", torch.float32, 20, 20, True, True, "folded"),
-        ("cpu", torch.bfloat16, 20, 20, True, False, "folded"),
-        ("cpu", torch.bfloat16, 20, 512, True, False, "fused"),
-        ("cpu", torch.bfloat16, 20, 20, False, False, "folded"),
-        ("cpu", torch.bfloat16, 1, 20, False, False, "fused"),
-        ("cuda", torch.bfloat16, 20, 20, True, True, "fused"),
+        ("cpu", torch.float32, 20, 20, True, False, False, "fused"),
+        ("cpu", torch.float32, 20, 20, True, False, True, "folded"),
+        ("cpu", torch.float32, 20, 65, True, False, True, "fused"),
+        ("cpu", torch.float32, 20, 20, False, False, True, "fused"),
+        ("cpu", torch.float64, 20, 20, True, False, True, "fused"),
+        ("cpu", torch.float32, 20, 20, True, True, False, "folded"),
+        ("cpu", torch.bfloat16, 20, 20, True, False, False, "folded"),
+        ("cpu", torch.bfloat16, 20, 512, True, False, True, "fused"),
+        ("cpu", torch.bfloat16, 20, 20, False, False, False, "folded"),
+        ("cpu", torch.bfloat16, 1, 20, False, False, False, "fused"),
+        ("cuda", torch.bfloat16, 20, 20, True, True, True, "fused"),
     ],
 )
 def test_auto_is_a_table(
+    monkeypatch: pytest.MonkeyPatch,
     device: str,
     dtype: torch.dtype,
     num_queries: int,
     num_keys: int,
     trains: bool,
     drops: bool,
+    narrow: bool,
     backend: str,
 ) -> None:
+    monkeypatch.setattr("minitrans.model.attention.HAS_NARROW_REGISTERS", narrow)
     found = choose_backend(device, dtype, num_queries, num_keys, trains=trains, drops=drops)
     assert found == backend
 

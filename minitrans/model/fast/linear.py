@@ -25,7 +25,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils.flop_counter import register_flop_formula
 
 from minitrans.model.fast.dropout import drop_level, random_keep, scale_of, scaled_product
-from minitrans.model.fast.rows import HALF, filled, full, type_of_products
+from minitrans.model.fast.rows import HALF, filled, full, has_onednn, type_of_products
 
 Gradients = tuple[Tensor | None, ...]
 
@@ -219,7 +219,7 @@ def _full(rows: int, dtype: torch.dtype) -> int:
 
 def _product(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """(R', D), (N, D), (N,) -> (R', N)."""
-    if _has_onednn(rows.dtype):
+    if has_onednn(rows.dtype):
         bias = None if bias is None else bias.contiguous()  # it is read as if it were
         return torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "none", [], "")
     return F.linear(rows, weight, bias)
@@ -241,14 +241,6 @@ def _flops(
 
 if torch.backends.mkldnn.is_available():
     register_flop_formula(torch.ops.mkldnn._linear_pointwise)(_flops)
-
-
-def _has_onednn(dtype: torch.dtype) -> bool:
-    """Whether torch's oneDNN has these products, and is not turned off."""
-    if not (torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled):
-        return False
-    in_half = dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return dtype == torch.float32 or bool(in_half)
 
 
 def _gradients(

@@ -29,7 +29,7 @@ from minitrans.model.attention import MultiHeadAttention, ScaledDotProductAttent
 from minitrans.model.cache import Cache, LayerCache
 from minitrans.model.encoder_decoder import EncoderDecoder
 from minitrans.model.fast.attention import folded_attention, wide
-from minitrans.model.fast.rows import filled
+from minitrans.model.fast.rows import filled, has_onednn
 from minitrans.model.feedforward import FeedForward, GatedFeedForward
 from minitrans.model.layers import DecoderLayer, EncoderLayer, Residual
 from minitrans.model.positions import PositionEncoding
@@ -48,15 +48,11 @@ def packed(model: M) -> "M | PackedTransformer":
     encoder, decoder, weight = model.encoder, model.decoder, model.output.weight
     if not isinstance(encoder, Encoder) or not isinstance(decoder, Decoder):
         return model
-    if weight.device.type != "cpu" or weight.dtype != torch.bfloat16 or not _has_packed_products():
+    if weight.device.type != "cpu" or weight.dtype != torch.bfloat16 or not has_onednn(weight.dtype):
         return model
     cores = (part for part in model.modules() if isinstance(part, ScaledDotProductAttention))
     ours_to_choose = all(core.backend == "auto" for core in cores)
     return PackedTransformer(model, encoder, decoder) if ours_to_choose else model
-
-
-def _has_packed_products() -> bool:
-    return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 class PackedLinear:

@@ -50,6 +50,14 @@ def written_by_shape(x: Tensor) -> bool:
     return x.device.type == "cpu" and (x.dtype in HALF or type_of_products(x) in HALF)
 
 
+def has_onednn(dtype: torch.dtype) -> bool:
+    """Whether torch's oneDNN computes in this type on this processor, and is not turned off."""
+    if not (torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled):
+        return False
+    in_half = dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return dtype == torch.float32 or bool(in_half)
+
+
 def full(num_rows: int) -> int:
     """The next multiple of ROWS."""
     return -(-num_rows // ROWS) * ROWS
