@@ -57,6 +57,7 @@ def test_one_alone_measures_all_its_windows_in_one_process() -> None:
     assert one.last.threads != os.getpid()
 
 
+@pytest.mark.slow
 def test_several_take_turns_each_in_a_new_process(capfd: pytest.CaptureFixture[str]) -> None:
     made = measure({"a": counted(1), "b": counted(100, looks=False)}, counting)
     assert (made["a"].windows, made["b"].windows) == ((1, 1), (100, 100))

@@ -46,6 +46,7 @@ def test_the_last_line_of_train_is_the_figures(capsys: pytest.CaptureFixture[str
     assert json.loads(machine)["benchmark"] == "machine"
 
 
+@pytest.mark.slow
 def test_the_last_line_of_decode_is_the_figures_of_the_widest_beam(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -43,7 +43,8 @@ def gone_on(config: TrainConfig, path: Path) -> None:
     train(found.config, path, found.start)
 
 
-@pytest.mark.parametrize("world_size", [1, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("world_size", [1, 4])
 def test_a_run_stopped_on_two_processes_goes_on_with(
     world_size: int, exact: TrainConfig, tmp_path: Path
 ) -> None:

@@ -67,6 +67,7 @@ def assert_close(one: Metrics, other: Metrics) -> None:
                 assert left[name] == right[name], (name, left, right)
 
 
+@pytest.mark.slow
 def test_every_split_of_the_updates_is_the_same_run(exact: TrainConfig, tmp_path: Path) -> None:
     """The grid: processes x accumulation. Also BR-08: the ninth update, of one pair, weighs no less."""
     grid = {f"accumulate{n}": changed(exact, {"training.accumulate": n}) for n in ACCUMULATE}
