@@ -20,6 +20,7 @@ import torch
 from minitrans.model.embeddings import TokenEmbedding
 from minitrans.model.encoder_decoder import EncoderDecoder
 from minitrans.model.positions import PositionEncoding
+from minitrans.training.precision import processor_is_fast_in_bf16
 
 PEAK_SECONDS = 0.1
 # Rows, columns and depth of the products. On a processor the smaller ones fit its caches, and are over before
@@ -86,11 +87,15 @@ def peak_flops(device: torch.device, number_type: torch.dtype, seconds: float) -
     Parameters
     ----------
     device, number_type
-        Where, and of which numbers.
+        Where, and of which numbers. (Of float32 in place of bf16 on a processor that has none in hardware:
+        its products in bf16 are slower than the rest of a training, so that they bound nothing.)
     seconds
         About how long it may take.
     """
-    sizes = _SIZES if device.type == "cpu" else _SIZES_GPU
+    on_processor = device.type == "cpu"
+    if on_processor and number_type == torch.bfloat16 and not processor_is_fast_in_bf16():
+        number_type = torch.float32
+    sizes = _SIZES if on_processor else _SIZES_GPU
     share = seconds / len(sizes)
     best = 0.0
     for size in sizes:

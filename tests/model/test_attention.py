@@ -17,6 +17,7 @@ from minitrans.model.attention import (
     scaled_dot_product_attention,
 )
 from minitrans.model.dropout import Dropout
+from minitrans.model.fast.attention import folded_attention
 from minitrans.model.masks import causal_mask
 
 INF = float("inf")
@@ -209,6 +210,22 @@ def test_fused_drops_weights_at_the_rate() -> None:
     output = fused_attention(zeros, torch.zeros(1, 1, 400, 4), ones, dropout_rate=0.5)
     assert output.std() > 0.01
     assert output.mean().item() == pytest.approx(1.0, abs=0.02)
+
+
+@pytest.mark.parametrize("sizes", [(0, 3, 3), (2, 0, 3), (2, 3, 0), (0, 0, 0)])
+@pytest.mark.parametrize("masked", [False, True])
+def test_folded_of_nothing_is_the_references(sizes: tuple[int, int, int], masked: bool) -> None:
+    b, t, s = sizes
+    shapes = ((b, 2, t, 8), (b, 2, s, 8), (b, 2, s, 5))
+    inputs = [torch.ones(shape, requires_grad=True) for shape in shapes]
+    mask = torch.ones(b, 1, t, s, dtype=torch.bool) if masked else None
+    expected, _ = scaled_dot_product_attention(*inputs, mask, scale=0.3)
+    output = folded_attention(*inputs, mask, scale=0.3)
+    torch.testing.assert_close(output, expected)
+    for ours, theirs in zip(
+        torch.autograd.grad(output.sum(), inputs), torch.autograd.grad(expected.sum(), inputs), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs)
 
 
 def test_folded_drops_what_the_reference_drops() -> None:

@@ -72,6 +72,21 @@ def test_the_peak_is_that_of_the_quickest_size_that_there_is_time_for(
     assert peak_flops(cpu, torch.float32, seconds=30.0) == pytest.approx(4e9)
 
 
+def test_the_peak_of_bf16_without_hardware_for_it_is_that_of_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A training in bf16 came to twice the peak: more than half of it was not in bf16 at all."""
+    measured: list[torch.dtype] = []
+
+    def quickest(size: int, device: torch.device, number_type: torch.dtype, seconds: float) -> float:
+        measured.append(number_type)
+        return 1.0
+
+    monkeypatch.setattr(utilisation, "_quickest", quickest)
+    for fast in (True, False):
+        monkeypatch.setattr(utilisation, "processor_is_fast_in_bf16", lambda fast=fast: fast)
+        peak_flops(torch.device("cpu"), torch.bfloat16, seconds=0.0)
+    assert measured == [torch.bfloat16, torch.float32]
+
+
 def test_a_process_measures_its_peak_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 

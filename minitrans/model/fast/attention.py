@@ -62,7 +62,7 @@ def folded_attention(
     weights = _softmax(logits)
     if dropout is not None:
         weights = dropout(weights)
-    output = torch.bmm(weights, _joined(value)).view(b, h, t, -1)  # (B*H, T, V) -> (B, H, T, V)
+    output = torch.bmm(weights, _joined(value)).view(b, h, t, value.size(-1))  # (B*H, T, V) -> (B, H, T, V)
     return output if empty is None else output.masked_fill(empty, 0.0)
 
 
@@ -103,7 +103,7 @@ def wide(x: Tensor) -> Tensor:
 
 def _joined(x: Tensor) -> Tensor:
     """(B, H, T, K) -> (B*H, T, K)."""
-    return x.reshape(-1, *x.shape[2:])
+    return x.reshape(x.size(0) * x.size(1), *x.shape[2:])
 
 
 def _addend(mask: Tensor | None, b: int, h: int, dtype: torch.dtype, device: torch.device) -> Tensor:
