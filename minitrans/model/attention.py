@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from minitrans.model.dropout import Dropout
 from minitrans.model.fast.attention import folded_attention
 from minitrans.model.fast.linear import heads_of, joined_heads, trains_on_processor
-from minitrans.model.fast.rows import over_full_rows, type_of_products
+from minitrans.model.fast.rows import HALF, over_full_rows, type_of_products
 from minitrans.model.masks import as_boolean_mask, causal_mask
 
 BACKENDS = ("auto", "reference", "folded", "fused")
@@ -164,7 +164,7 @@ def choose_backend(
         return "fused"
     if drops:
         return "folded"
-    if dtype in (torch.float16, torch.bfloat16):
+    if dtype in HALF:
         many = trains or num_queries > 1  # a step of search has one query, for which the kernel is faster
         return "folded" if many and num_keys <= HALF_PRECISION_FOLDED_KEYS else "fused"
     short = dtype == torch.float32 and num_keys <= NARROW_FOLDED_KEYS

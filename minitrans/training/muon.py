@@ -105,10 +105,10 @@ def orthogonal(x: Tensor, coefficients: tuple[float, float, float], steps: int, 
     x = x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=eps)
     if steps > 1 and x.dtype == torch.float32 and x.size(-1) > 2 * x.size(-2):
         x = _through_gram(x, coefficients, steps)
-        return x.mT if tall else x
-    for _ in range(steps):
-        gram = x @ x.mT  # (n, m, k) -> (n, m, m)
-        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    else:
+        for _ in range(steps):
+            gram = x @ x.mT  # (n, m, k) -> (n, m, m)
+            x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return x.mT if tall else x
 
 
