@@ -107,20 +107,27 @@ def test_sizes(size: str, shape: tuple[float, ...]) -> None:
 
 
 def test_the_quick_recipes() -> None:
-    shared = []
-    for name in ("quick", "speedrun"):
-        c = train(f"experiment=multi30k_{name}").config
-        shared.append((c.data, c.model, c.tokenizer, c.training.update_tokens, c.training.label_smoothing))
-        assert (c.data["folder"], c.data["src"], c.data["tgt"]) == ("multi30k", "en", "de")
-        assert (c.model.d_model, c.model.num_encoder_layers, c.model.dropout) == (128, 4, 0.15)
-        assert (c.tokenizer.kind, c.tokenizer.vocab_size, c.tokenizer.joint) == ("bpe", 8000, True)
-    assert shared[0] == shared[1]
     quick, run = (train(f"experiment=multi30k_{name}").config for name in ("quick", "speedrun"))
-    assert (quick.training.max_updates, run.training.max_updates) == (3000, 1200)
+    for c in (quick, run):
+        assert (c.data["folder"], c.data["src"], c.data["tgt"]) == ("multi30k", "en", "de")
+        assert (c.tokenizer.kind, c.tokenizer.vocab_size, c.tokenizer.joint) == ("bpe", 8000, True)
+    assert quick.data == run.data
+    assert (quick.training.max_updates, run.training.max_updates) == (3000, 900)
+    assert (quick.training.update_tokens, run.training.update_tokens) == (4096, 2048)
     assert (quick.optimizer["kind"], quick.optimizer["lr"]) == ("adamw", 4e-3)
-    assert (run.optimizer["kind"], run.optimizer["lr"]) == ("muon", 5e-3)
+    assert (run.optimizer["kind"], run.optimizer["lr"]) == ("muon", 1e-2)
     assert quick.schedule == {"kind": "cosine", "warmup_updates": 300, "floor": 0.02}
-    assert run.schedule == {"kind": "cosine", "warmup_updates": 150, "floor": 0.02}
+    assert run.schedule == {"kind": "cosine", "warmup_updates": 100, "floor": 0.02}
+
+
+def test_the_shapes_of_the_quick_recipes() -> None:
+    quick, run = (train(f"experiment=multi30k_{name}").config for name in ("quick", "speedrun"))
+    shapes = [
+        (m.num_encoder_layers, m.num_decoder_layers, m.d_model, m.num_heads, m.d_ff, m.dropout)
+        for m in (quick.model, run.model)
+    ]
+    assert shapes == [(4, 4, 128, 4, 256, 0.15), (2, 2, 192, 6, 384, 0.1)]
+    assert (quick.position["kind"], run.position["kind"]) == ("sinusoidal", "rotary")
 
 
 def test_the_published_recipe() -> None:
