@@ -111,7 +111,8 @@ def test_the_quick_recipes() -> None:
     for c in (quick, run):
         assert (c.data["folder"], c.data["src"], c.data["tgt"]) == ("multi30k", "en", "de")
         assert (c.tokenizer.kind, c.tokenizer.vocab_size, c.tokenizer.joint) == ("bpe", 8000, True)
-    assert quick.data == run.data
+    assert (quick.data, quick.tokenizer) == (run.data, run.tokenizer)
+    assert quick.training.label_smoothing == run.training.label_smoothing
     assert (quick.training.max_updates, run.training.max_updates) == (3000, 900)
     assert (quick.training.update_tokens, run.training.update_tokens) == (4096, 2048)
     assert (quick.optimizer["kind"], quick.optimizer["lr"]) == ("adamw", 4e-3)
