@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from minitrans.model.fast.linear import product
 from minitrans.model.fast.rows import filled, type_of_products, written_by_shape
 
 CHUNK_ROWS = 512
@@ -88,7 +89,7 @@ def _sums_and_gradients(
         real = len(chunk)
         if written_by_shape(chunk):
             chunk, label = filled(chunk), filled(label)  # C is a multiple of 64 from here on
-        logits = chunk @ weight.t()  # (C, D) @ (D, N) -> (C, N)
+        logits = product(chunk, weight)  # (C, D) @ (D, N) -> (C, N)
         at_gold = logits.gather(-1, label).to(dtype)  # (C, 1)
         if need_grad:
             log_p_gold = _slopes_over(logits, label, label_smoothing)  # (C, 1)
@@ -102,7 +103,7 @@ def _sums_and_gradients(
             continue
         slopes = logits  # (C, N), d smoothed / d logits + ε/N
         slopes[real:] = 0
-        grad_rows[begin : begin + real] = (slopes @ weight)[:real]  # (C, N) @ (N, D) -> (C, D)
+        grad_rows[begin : begin + real] = product(slopes, weight.t())[:real]  # (C, N) @ (N, D) -> (C, D)
         grad_weight += slopes.t() @ chunk  # (N, C) @ (C, D) -> (N, D)
         del logits, slopes  # the next chunk's are written where these were, which the cache still holds
     if grad_rows is None or grad_weight is None:
