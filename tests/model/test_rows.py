@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from minitrans.model.fast.cross_entropy import CHUNK_ROWS, chunked_cross_entropy_sums
-from minitrans.model.fast.rows import ROWS, filled, over_full_rows, written_by_shape
+from minitrans.model.fast.rows import ROWS, filled, onednn_writes_by_shape, over_full_rows, written_by_shape
 from minitrans.model.loss import cross_entropy_sums
 
 
@@ -26,6 +26,14 @@ def test_half_precision_alone_is_written_by_shape() -> None:
     assert written_by_shape(x.bfloat16())
     with torch.autocast("cpu", torch.bfloat16):
         assert written_by_shape(x)
+
+
+def test_onednn_writes_float32_s_products_by_shape_too() -> None:
+    assert onednn_writes_by_shape(torch.float32) is torch.backends.mkldnn.is_available()
+    assert onednn_writes_by_shape(torch.bfloat16)
+    assert not onednn_writes_by_shape(torch.float64)
+    with torch.backends.mkldnn.flags(enabled=False):
+        assert not onednn_writes_by_shape(torch.float32)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (2, 5), (4, 16), (3, 43)])

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from minitrans.model.fast.linear import product
-from minitrans.model.fast.rows import filled, type_of_products, written_by_shape
+from minitrans.model.fast.rows import filled, onednn_writes_by_shape, type_of_products
 
 CHUNK_ROWS = 512
 BLOCK_ROWS = 16
@@ -87,7 +87,7 @@ def _sums_and_gradients(
         chunk = rows[begin : begin + CHUNK_ROWS]  # (C, D)
         label = labels[begin : begin + CHUNK_ROWS].unsqueeze(-1)  # (C, 1)
         real = len(chunk)
-        if written_by_shape(chunk):
+        if chunk.device.type == "cpu" and onednn_writes_by_shape(chunk.dtype):
             chunk, label = filled(chunk), filled(label)  # C is a multiple of 64 from here on
         logits = product(chunk, weight)  # (C, D) @ (D, N) -> (C, N)
         at_gold = logits.gather(-1, label).to(dtype)  # (C, 1)

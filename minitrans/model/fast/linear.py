@@ -25,7 +25,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils.flop_counter import register_flop_formula
 
 from minitrans.model.fast.dropout import drop_level, random_keep, scale_of, scaled_product
-from minitrans.model.fast.rows import HALF, filled, full, has_onednn, type_of_products
+from minitrans.model.fast.rows import filled, full, has_onednn, onednn_writes_by_shape, type_of_products
 
 Gradients = tuple[Tensor | None, ...]
 
@@ -209,12 +209,12 @@ def _new_heads(part: Tensor, dtype: torch.dtype) -> Tensor:
 def _rows(x: Tensor, dtype: torch.dtype) -> Tensor:
     """(..., D) -> (R', D)."""
     rows = x.flatten(0, -2).to(dtype)
-    return filled(rows) if dtype in HALF else rows
+    return filled(rows) if onednn_writes_by_shape(dtype) else rows
 
 
 def _full(rows: int, dtype: torch.dtype) -> int:
     """R' for R rows."""
-    return full(rows) if dtype in HALF else rows
+    return full(rows) if onednn_writes_by_shape(dtype) else rows
 
 
 def product(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
