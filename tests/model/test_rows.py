@@ -28,6 +28,7 @@ def test_half_precision_alone_is_written_by_shape() -> None:
         assert written_by_shape(x)
 
 
+@pytest.mark.filterwarnings("ignore:TF32 acceleration")  # of a GPU that is not there
 def test_onednn_writes_float32_s_products_by_shape_too() -> None:
     assert onednn_writes_by_shape(torch.float32) is torch.backends.mkldnn.is_available()
     assert onednn_writes_by_shape(torch.bfloat16)
