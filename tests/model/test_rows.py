@@ -78,6 +78,20 @@ def test_the_loss_in_half_precision_leaves_the_filling_out(num_rows: int) -> Non
         assert (found - expected).norm() <= 2e-2 * expected.norm()
 
 
+@pytest.mark.parametrize("num_rows", [1, ROWS, CHUNK_ROWS + 1, CHUNK_ROWS + ROWS + 3])
+def test_the_loss_in_float32_over_full_rows(num_rows: int) -> None:
+    torch.manual_seed(2)
+    states, weight = torch.randn(1, num_rows, 8), torch.randn(30, 8)
+    targets = torch.randint(1, 30, (1, num_rows))
+    results = []
+    for loss in LOSSES:
+        leaves = [x.clone().requires_grad_() for x in (states, weight)]
+        sums = loss(*leaves, targets, 0.1)
+        results.append((*sums, *torch.autograd.grad(sums[0], leaves)))
+    for found, expected in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-5)
+
+
 Loss = Callable[..., tuple[Tensor, Tensor]]
 LOSSES: tuple[Loss, Loss] = (cross_entropy_sums, chunked_cross_entropy_sums)
 
