@@ -146,7 +146,7 @@ def scaling_table(found: Sequence[Curve]) -> Table:
     table = Table("along", "figure", *_right("from", "to", "exponent", "predicted"))
     for curve in found:
         exponents = (curve.exponent, curve.predicted_exponent)
-        shown = ("" if exponent is None else f"{exponent:.2f}" for exponent in exponents)
+        shown = ("" if exponent is None else f"{exponent:z.2f}" for exponent in exponents)
         table.add_row(curve.axis, curve.name, f"{curve.x[0]:,}", f"{curve.x[-1]:,}", *shown)
     return table
 
