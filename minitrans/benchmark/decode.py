@@ -27,7 +27,7 @@ from minitrans.benchmark.peers.decoding import Decode, RivalDecoder, Work, rival
 from minitrans.benchmark.profiling import traced
 from minitrans.benchmark.settings import BenchmarkConfig
 from minitrans.build import build_model
-from minitrans.config import Experiment, SearchConfig, construct
+from minitrans.config import Experiment, SearchConfig, check_search, construct
 from minitrans.data.batching import padded
 from minitrans.data.corpus import SOURCES
 from minitrans.data.tokenizer import PAD_ID, Tokenizers
@@ -152,13 +152,15 @@ def measure_decoding(config: BenchmarkConfig, own: Job) -> Iterator[list[Decodin
     Raises
     ------
     UserError
-        A type that no search has, search settings without meaning.
+        A type that no search has, search settings without meaning: before the first beam is measured.
     """
     types = list(TORCH_TYPES) if config.trainer.precision == "auto" else [config.trainer.precision]
     if unfit := [dtype for dtype in types if dtype not in TORCH_TYPES]:
         raise UserError(f"trainer.precision={unfit[0]} cannot be measured by decode; use fp32, bf16 or auto")
-    for beam_size in config.decode.beam_sizes:
-        settings = search_settings(config, beam_size)
+    searches = [(beam_size, search_settings(config, beam_size)) for beam_size in config.decode.beam_sizes]
+    for _, settings in searches:
+        check_search(settings)
+    for beam_size, settings in searches:
         base = dataclasses.replace(own, search=settings)
         contestants = {
             (rival.name, rival.dtype): dataclasses.replace(base, rival=rival, dtype=rival.dtype, looks=False)

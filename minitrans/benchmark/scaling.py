@@ -13,17 +13,20 @@ import itertools
 import math
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from minitrans.benchmark.contest import in_own_process
+from minitrans.benchmark.machine import describe
 from minitrans.benchmark.settings import BenchmarkConfig
 from minitrans.benchmark.train import Job, TrainingResult, train_in_windows
-from minitrans.config import TrainConfig, plain
+from minitrans.build import build_model
+from minitrans.config import TrainConfig, check, plain
 from minitrans.data.tokenizer import SPECIAL_NAMES
 from minitrans.errors import UserError
 from minitrans.run import RunFolder, open_or_create, write_config
@@ -35,6 +38,9 @@ UPDATES_OF_TEXT = 4  # the generated corpus holds about so many updates
 MEMORY = "bytes a token"
 DIVIDED = ("threads", "processes")  # axes along which the work is shared
 ROW_UPDATES, UNTIMED_ROWS = 4, 2  # of the table that a distributed training writes
+# What a training holds at the least: of a parameter the weight, its gradient and one sum of the optimizer's
+# in fp32, of a token what goes from layer to layer in bf16.
+BYTES_A_PARAMETER, BYTES_A_STATE = 12, 2
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,8 @@ class Point:
     Attributes
     ----------
     seconds, work
-        Wall time, and useful operations (or 1, where all points have as many), a target token.
+        Wall time, and useful operations, a target token (work is None where it was not counted: it is the
+        same at all points).
     attention_seconds
         Of QKᵀ, softmax and weights·V, forward alone, a target token (None: not measured).
     memory
@@ -54,7 +61,7 @@ class Point:
     axis: str
     value: int
     seconds: float
-    work: float
+    work: float | None
     attention_seconds: float | None = None
     memory: float | None = None
 
@@ -97,7 +104,7 @@ def curves(points: Sequence[Point]) -> list[Curve]:
     for axis, group in itertools.groupby(points, key=lambda point: point.axis):
         along = list(group)
         x = tuple(point.value for point in along)
-        work = tuple(point.work / (point.value if axis in DIVIDED else 1) for point in along)
+        work = tuple((point.work or 1.0) / (point.value if axis in DIVIDED else 1) for point in along)
         found.append(Curve(axis, "seconds a token", x, tuple(point.seconds for point in along), work))
         if all(point.memory is not None for point in along):
             found.append(Curve(axis, MEMORY, x, tuple(p.memory or 0.0 for p in along), None))
@@ -110,12 +117,40 @@ def curves(points: Sequence[Point]) -> list[Curve]:
 
 
 def measure_scaling(config: BenchmarkConfig) -> Iterator[Point]:
-    """The points, one after another, axis by axis.
+    """The points, one after another, axis by axis, once all of them are found to be possible.
 
     Raises
     ------
     UserError
-        No axis, a sentence longer than an update, or what a training with these words would refuse.
+        Before the first point: no axis, a sentence longer than an update, a value with which there is no
+        model or for which this machine has not the memory. Later what else a training would refuse.
+    """
+    refuse_lengths(config)
+    s = config.scaling
+    axes = [
+        Axis("length", "lengths", s.lengths, _with_length),
+        Axis("width", "widths", s.widths, _with_width),
+        Axis("vocabulary", "vocab_sizes", s.vocab_sizes, _with_vocabulary),
+        Axis("update_tokens", "update_tokens", s.update_tokens, _with_update),
+        Axis("threads", "threads", s.threads, _with_threads),
+    ]
+    for axis in axes:
+        for value in axis.values:
+            refuse_impossible(axis.change(config, value), f"scaling.{axis.key}", value)
+    for axis in axes:
+        for value in axis.values:
+            yield _point(axis.name, value, axis.change(config, value))
+    for value in s.processes:
+        yield _distributed_point(value, config)
+
+
+def refuse_lengths(config: BenchmarkConfig) -> None:
+    """Stop where there is nothing to measure, or a sentence that fits no update.
+
+    Raises
+    ------
+    UserError
+        Names the key and what to change.
     """
     s = config.scaling
     if not any([s.lengths, s.widths, s.vocab_sizes, s.update_tokens, s.threads, s.processes]):
@@ -131,18 +166,48 @@ def measure_scaling(config: BenchmarkConfig) -> Iterator[Point]:
             f"a sentence of {longest} tokens does not fit training.update_tokens="
             f"{config.training.update_tokens}; raise that, or leave the length out of scaling.lengths"
         )
-    axes: Mapping[str, tuple[list[int], Callable[[BenchmarkConfig, int], BenchmarkConfig]]] = {
-        "length": (s.lengths, _with_length),
-        "width": (s.widths, _with_width),
-        "vocabulary": (s.vocab_sizes, _with_vocabulary),
-        "update_tokens": (s.update_tokens, _with_update),
-        "threads": (s.threads, _with_threads),
-    }
-    for axis, (values, change) in axes.items():
-        for value in values:
-            yield _point(axis, value, change(config, value))
-    for value in s.processes:
-        yield _distributed_point(value, config)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What grows: its name in figures, its key in ``scaling``, and how a value gets into a configuration."""
+
+    name: str
+    key: str
+    values: Sequence[int]
+    change: Callable[[BenchmarkConfig, int], BenchmarkConfig]
+
+
+def refuse_impossible(config: BenchmarkConfig, key: str, value: int) -> None:
+    """Stop where ``config``, made with a value of an axis, is no model or surely too large for this machine.
+
+    Raises
+    ------
+    UserError
+        Names the axis's key, the value and what is wrong with it.
+    """
+    length, vocab_size = config.scaling.length, config.tokenizer.vocab_size
+    try:
+        check(config)
+        with torch.device("meta"):  # sizes alone, no memory
+            model = build_model(config, vocab_size, vocab_size)
+    except UserError as error:
+        raise UserError(f"{value} cannot stand in {key}: {error}") from error
+    limit = min((limit for limit in (model.src_limit, model.tgt_limit) if limit is not None), default=length)
+    if length > limit:
+        raise UserError(
+            f"{value} cannot stand in {key}: a sentence of {length} tokens goes beyond position.max_length="
+            f"{limit}; raise that, or use position=sinusoidal"
+        )
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    layers = config.model.num_encoder_layers + config.model.num_decoder_layers
+    states = config.training.update_tokens * config.model.d_model * layers
+    needed, memory = BYTES_A_PARAMETER * parameters + BYTES_A_STATE * states, describe().memory_gb
+    if needed / 1e9 > memory:
+        raise UserError(
+            f"{value} cannot stand in {key}: such a training takes more than {needed / 1e9:,.0f} GB, "
+            f"of which this machine has {memory:,.0f}; leave it out"
+        )
 
 
 def _with_length(config: BenchmarkConfig, value: int) -> BenchmarkConfig:
@@ -150,11 +215,14 @@ def _with_length(config: BenchmarkConfig, value: int) -> BenchmarkConfig:
 
 
 def _with_width(config: BenchmarkConfig, value: int) -> BenchmarkConfig:
-    """Heads keep their width, the feed-forward network its proportion."""
-    model = config.model
-    heads = max(1, round(value * model.num_heads / model.d_model))
-    d_ff = max(1, round(value * model.d_ff / model.d_model))
-    changed = dataclasses.replace(model, d_model=value, d_ff=d_ff, num_heads=heads)
+    """Heads keep their width, the feed-forward network (or an lstm's state) its proportion."""
+    model, share = config.model, value / config.model.d_model
+    changed = dataclasses.replace(model, d_model=value)
+    if model.architecture == "transformer":
+        heads, d_ff = max(1, round(share * model.num_heads)), max(1, round(share * model.d_ff))
+        changed = dataclasses.replace(changed, num_heads=heads, d_ff=d_ff)
+    if model.d_hidden is not None:
+        changed = dataclasses.replace(changed, d_hidden=max(2, round(share * model.d_hidden)))
     return dataclasses.replace(config, model=changed)
 
 
@@ -180,7 +248,8 @@ def _point(axis: str, value: int, config: BenchmarkConfig) -> Point:
     counts, last = result.counts, result.last
     work = sum(window.useful_flops for window in result.windows) / counts.tgt_tokens
     memory = (last.peak_rss_mb - last.base_rss_mb) * 1e6 * counts.updates / counts.tgt_tokens
-    return Point(axis, value, seconds, work, last.shares.get("attention", 0.0) * seconds, memory)
+    attention = last.shares.get("attention")
+    return Point(axis, value, seconds, work, None if attention is None else attention * seconds, memory)
 
 
 def on_generated_text(config: BenchmarkConfig, folder: Path) -> TrainConfig:
@@ -235,7 +304,7 @@ def _distributed_point(processes: int, config: BenchmarkConfig) -> Point:
     with tempfile.TemporaryDirectory(prefix="minitrans-benchmark-") as folder:
         run = _short(on_generated_text(config, Path(folder)), processes, config.windows)
         speed = in_own_process(f"{processes} processes", _distribute, (run, folder))
-    return Point("processes", processes, 1 / speed, work=1.0)
+    return Point("processes", processes, 1 / speed, work=None)
 
 
 def _short(run: TrainConfig, processes: int, rows: int) -> TrainConfig:

@@ -3,7 +3,7 @@
 import dataclasses
 from dataclasses import dataclass, field
 
-from minitrans.config import Experiment, TrainConfig, TrainerConfig, _doc
+from minitrans.config import LONGEST, Experiment, TrainConfig, TrainerConfig, _doc
 
 TASKS = ("train", "decode", "levers", "scaling", "startup", "data")
 
@@ -18,9 +18,12 @@ class DecodeConfig:
         "sentences of one batch; like lengths together, the longest first", 100, low=1
     )
     length: int | None = _doc(
-        "tokens of every translation, whatever the model says (null: as the model ends them)", 20, low=1
+        "tokens of every translation, whatever the model says (null: as the model ends them)",
+        20,
+        low=1,
+        high=LONGEST,
     )
-    beam_sizes: list[int] = _doc("the beams measured; 1 is greedy", [1, 5], low=1)
+    beam_sizes: list[int] = _doc("the beams measured; 1 is greedy", [1, 5], low=1, high=10_000)
 
 
 @dataclass

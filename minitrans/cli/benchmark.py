@@ -5,7 +5,7 @@ Tables for people, then JSON lines for programs: the last line printed is always
 
 import signal
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 WIDTH = 120  # of tables that go into a file
 
-# Prints the tables of one task, and returns its JSON lines.
-Task = Callable[[Composed[BenchmarkConfig], "Console"], list[dict[str, Any]]]
+# Prints the tables of one task, and hands out its JSON lines, each once it is known.
+Rows = Iterator[dict[str, Any]]
+Task = Callable[[Composed[BenchmarkConfig], "Console"], Rows]
 
 
 def main() -> int:
@@ -46,15 +47,22 @@ def benchmark(composed: Composed[BenchmarkConfig]) -> None:
     refuse_unbearable(composed.config.threads)
     for threads in composed.config.scaling.threads:
         refuse_unbearable(threads, "scaling.threads")
+    for processes in composed.config.scaling.processes:
+        refuse_unbearable(processes, "scaling.processes")
     console = Console()
     if not console.is_terminal:
         console.width = WIDTH
     machine = describe()
     console.print(str(machine), highlight=False, soft_wrap=True)
-    with handled_by(interrupt, (signal.SIGTERM,)):  # so that no process and no folder is left behind
-        rows = TASKS[composed.config.task](composed, console)
-    for row in [{"benchmark": "machine", **dataclasses.asdict(machine)}, *rows]:
-        print(json_line(row), flush=True)
+    rows: list[dict[str, Any]] = []
+    try:
+        with handled_by(interrupt, (signal.SIGTERM,)):  # so that no process and no folder is left behind
+            for row in TASKS[composed.config.task](composed, console):
+                rows.append(row)
+    finally:  # what is known is printed too where the rest was not waited for, or failed
+        if rows:
+            for row in [{"benchmark": "machine", **dataclasses.asdict(machine)}, *rows]:
+                print(json_line(row), flush=True)
 
 
 def _refuse_unused(composed: Composed[BenchmarkConfig]) -> None:
@@ -76,7 +84,7 @@ def probe(begun: float) -> int:
     return watch(main, begun)
 
 
-def _train(composed: Composed[BenchmarkConfig], console: "Console") -> list[dict[str, Any]]:
+def _train(composed: Composed[BenchmarkConfig], console: "Console") -> Rows:
     from minitrans.benchmark.peers.training import absent
     from minitrans.benchmark.report import operations_table, ratios, shares_table, training_table
     from minitrans.benchmark.train import measure_training
@@ -93,34 +101,32 @@ def _train(composed: Composed[BenchmarkConfig], console: "Console") -> list[dict
         console.print(operations_table(ours.last.operations))
         console.print(f"trace: {ours.last.trace}", highlight=False, soft_wrap=True)
     theirs = {other.name: other.target_tokens_per_s for other in others}
-    return [
-        *(other.row() for other in others),
-        {**ours.row(), "ratios": ratios(ours.target_tokens_per_s, theirs)},
-    ]
+    yield from (other.row() for other in others)
+    yield {**ours.row(), "ratios": ratios(ours.target_tokens_per_s, theirs)}
 
 
-def _levers(composed: Composed[BenchmarkConfig], console: "Console") -> list[dict[str, Any]]:
+def _levers(composed: Composed[BenchmarkConfig], console: "Console") -> Rows:
     from minitrans.benchmark.levers import measure_levers
     from minitrans.benchmark.report import levers_table
 
     result = measure_levers(composed.config)
     console.print(levers_table(result))
-    together = {"benchmark": "levers", "lever": "all together", "alone": result.together.median}
-    return [*(gain.row() for gain in result.gains), together]
+    yield from (gain.row() for gain in result.gains)
+    yield {"benchmark": "levers", "lever": "all together", "alone": result.together.median}
 
 
-def _decode(composed: Composed[BenchmarkConfig], console: "Console") -> list[dict[str, Any]]:
+def _decode(composed: Composed[BenchmarkConfig], console: "Console") -> Rows:
     from minitrans.benchmark.decode import OURS, decoding_job, measure_decoding
     from minitrans.benchmark.peers.decoding import absent
     from minitrans.benchmark.report import decoding_table, operations_table, ratios, shares_table
 
     config = composed.config
     _refuse_model_keys(composed)
+    _refuse_replaced(composed)
     job = decoding_job(config, composed.typed)
     if config.peers:
         for sentence in absent(job.experiment, job.length):
             console.print(sentence, highlight=False, soft_wrap=True)
-    rows = []
     for results in measure_decoding(config, job):
         ours = [result for result in results if result.name == OURS]
         theirs = {f"{r.name} {r.dtype}": r.sentences_per_s for r in results if r.name != OURS}
@@ -132,9 +138,8 @@ def _decode(composed: Composed[BenchmarkConfig], console: "Console") -> list[dic
             if result.last.operations:
                 console.print(operations_table(result.last.operations))
                 console.print(f"trace: {result.last.trace}", highlight=False, soft_wrap=True)
-        rows += [result.row() for result in results if result.name != OURS]
-        rows += [{**result.row(), "ratios": ratios(result.sentences_per_s, theirs)} for result in ours]
-    return rows
+        yield from (result.row() for result in results if result.name != OURS)
+        yield from ({**result.row(), "ratios": ratios(result.sentences_per_s, theirs)} for result in ours)
 
 
 def _refuse_model_keys(composed: Composed[BenchmarkConfig]) -> None:
@@ -146,25 +151,38 @@ def _refuse_model_keys(composed: Composed[BenchmarkConfig]) -> None:
             raise UserError(f"{key} cannot stand beside checkpoint=, which fixes it; leave one of them out")
 
 
-def _startup(composed: Composed[BenchmarkConfig], console: "Console") -> list[dict[str, Any]]:
+def _refuse_replaced(composed: Composed[BenchmarkConfig]) -> None:
+    """Stop where a word of the search is typed in whose place ``decode`` has its own."""
+    length = composed.config.decode.length
+    for key in composed.typed:
+        if key == "search.beam_size":
+            raise UserError(f"{key} means nothing to benchmark.py decode; type decode.beam_sizes=[…]")
+        if length is not None and key.startswith("search.") and key.split(".")[1] in LENGTHS:
+            raise UserError(
+                f"{key} means nothing where decode.length={length} is every translation's length; "
+                "type decode.length=null beside it, or leave it out"
+            )
+
+
+def _startup(composed: Composed[BenchmarkConfig], console: "Console") -> Rows:
     from minitrans.benchmark.report import startup_table
     from minitrans.benchmark.startup import measure_startup
 
     result = measure_startup(composed.config, composed.typed)
     console.print(startup_table(result))
-    return [result.row()]
+    yield result.row()
 
 
-def _data(composed: Composed[BenchmarkConfig], console: "Console") -> list[dict[str, Any]]:
+def _data(composed: Composed[BenchmarkConfig], console: "Console") -> Rows:
     from minitrans.benchmark.corpus import measure_data
     from minitrans.benchmark.report import data_table
 
     result = measure_data(composed.config)
     console.print(data_table(result))
-    return [result.row()]
+    yield result.row()
 
 
-def _scaling(composed: Composed[BenchmarkConfig], console: "Console") -> list[dict[str, Any]]:
+def _scaling(composed: Composed[BenchmarkConfig], console: "Console") -> Rows:
     from minitrans.benchmark.curves import draw
     from minitrans.benchmark.report import scaling_table
     from minitrans.benchmark.scaling import curves, measure_scaling
@@ -174,6 +192,7 @@ def _scaling(composed: Composed[BenchmarkConfig], console: "Console") -> list[di
     for point in measure_scaling(composed.config):
         console.print(f"{point.axis} {point.value:,}: {point.seconds * 1e6:,.1f} µs a token", highlight=False)
         points.append(point)
+        yield point.row()
     found = curves(points)
     console.print(scaling_table(found))
     picture = folder / "scaling.png"
@@ -191,8 +210,7 @@ def _scaling(composed: Composed[BenchmarkConfig], console: "Console") -> list[di
         }
         for curve in found
     ]
-    last = {"benchmark": "scaling", "exponents": exponents, "picture": str(picture)}
-    return [*(point.row() for point in points), last]
+    yield {"benchmark": "scaling", "exponents": exponents, "picture": str(picture)}
 
 
 def writable_folder(path: str, key: str) -> Path:
@@ -216,6 +234,7 @@ TASKS: Mapping[str, Task] = {
     "startup": _startup,
     "data": _data,
 }
+LENGTHS = ("min_length", "min_length_ratio", "max_length", "max_length_ratio")  # of ``search``
 OF_SOME_TASKS = {
     "checkpoint": ["decode"],
     "decode": ["decode"],

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
-from minitrans.benchmark.curves import draw, fitted
+from minitrans.benchmark import scaling
+from minitrans.benchmark.curves import _panel, draw, fitted
 from minitrans.benchmark.scaling import (
     Point,
     _last_update,
@@ -18,6 +20,9 @@ from minitrans.benchmark.scaling import (
     on_generated_text,
     slope,
 )
+from minitrans.benchmark.settings import BenchmarkConfig
+from minitrans.cli.compose import compose
+from minitrans.config import ModelConfig
 from minitrans.errors import UserError
 from minitrans.training.prepare import prepare
 from tests.benchmark.small import small
@@ -44,7 +49,7 @@ def test_curves_of_a_machine_that_follows_the_count_have_the_predicted_exponents
         Point("length", n, seconds=n + 10.0, work=n + 10.0, attention_seconds=float(n), memory=4.0)
         for n in (8, 32, 128)
     ]
-    points += [Point("processes", p, seconds=1 / p, work=1.0) for p in (1, 2, 4)]
+    points += [Point("processes", p, seconds=1 / p, work=None) for p in (1, 2, 4)]
     total, memory, attention, rest, processes = curves(points)
     assert total.exponent == pytest.approx(total.predicted_exponent)
     assert (memory.exponent, memory.predicted_exponent) == (pytest.approx(0.0, abs=1e-12), None)
@@ -74,6 +79,14 @@ def test_a_wider_model_keeps_its_proportions() -> None:
     assert (model.d_model, model.d_ff, model.num_heads) == (128, 512, 8)
 
 
+def test_a_wider_model_of_another_architecture_changes_what_that_reads() -> None:
+    words = [f"model.{word}" for word in ("architecture=lstm", "d_model=64", "d_hidden=32")]
+    config = compose("benchmark", ["position=none", *words], BenchmarkConfig).config
+    model = _with_width(config, 128).model
+    assert (model.d_model, model.d_hidden) == (128, 64)
+    assert (model.num_heads, model.d_ff) == (ModelConfig().num_heads, ModelConfig().d_ff)
+
+
 def test_the_speed_is_read_off_the_table(tmp_path: Path) -> None:
     rows = ["train,1", "train,2", "train,30", "valid,", "train,50", "train,40"]
     table = tmp_path / "metrics.csv"
@@ -98,6 +111,39 @@ def test_a_sentence_that_fits_no_update_is_refused() -> None:
         next(measure_scaling(small("scaling.length=100", "scaling.update_tokens=[64]")))
 
 
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            ["scaling.widths=[16,33]"],
+            r"^33 cannot stand in scaling.widths: model.d_model=33 is not a multiple of model.num_heads=4; ",
+        ),
+        (
+            ["scaling.widths=[16,1000000]"],
+            r"^1000000 cannot stand in scaling.widths: such a training takes more than [\d,]+ GB, of",
+        ),
+        (
+            ["scaling.vocab_sizes=[100,4000000000]"],
+            r"^4000000000 cannot stand in scaling.vocab_sizes: such a",
+        ),
+        (
+            ["scaling.update_tokens=[64,900000000000]"],
+            r"^900000000000 cannot stand in scaling.update_tokens: such",
+        ),
+        (
+            ["scaling.lengths=[8,17]", "scaling.length=8", "position=learned", "position.max_length=16"],
+            r"^17 cannot stand in scaling.lengths: a sentence of 17 tokens goes beyond position.max_len",
+        ),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_before_the_first_point(
+    words: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scaling, "_point", lambda *_: pytest.fail("a point was measured first"))
+    with pytest.raises(UserError, match=sentence):
+        next(measure_scaling(small(*NOTHING, *words)))
+
+
 def test_no_axis_at_all_is_refused() -> None:
     axes = ("lengths", "widths", "vocab_sizes", "update_tokens", "threads", "processes")
     with pytest.raises(UserError, match=r"^every axis of scaling is empty"):
@@ -117,12 +163,23 @@ def test_a_point_is_a_real_training() -> None:
 def test_processes_are_a_real_distributed_training() -> None:
     words = [word for word in NOTHING if "processes" not in word]
     (point,) = measure_scaling(small(*words, "scaling.processes=[2]", "tokenizer.vocab_size=100"))
-    assert (point.axis, point.value, point.work) == ("processes", 2, 1.0)
+    assert (point.axis, point.value, point.work) == ("processes", 2, None)
     assert point.seconds > 0
 
 
 def test_the_prediction_is_drawn_through_the_middle_of_the_figures() -> None:
     assert fitted([1.0, 16.0], [1.0, 1.0]).tolist() == pytest.approx([4.0, 4.0])
+
+
+@pytest.mark.parametrize("x", [(64,), (64, 128)], ids=["one point", "a flat curve"])
+def test_every_point_lies_well_within_its_panel(x: tuple[int, ...]) -> None:
+    axes = Figure().add_subplot()
+    _panel(axes, curves([Point("width", value, 1.5e-4, 1e7, memory=6e5) for value in x]))
+    time_scale, memory_scale = axes, axes.figure.axes[1]
+    assert time_scale.get_ylim() == pytest.approx((1.5e-5, 3e-4))
+    assert memory_scale.get_ylim() == pytest.approx((3e5, 6e6))
+    low, high = axes.get_xlim()
+    assert low < min(x) and max(x) < high
 
 
 def test_a_panel_an_axis_is_drawn(tmp_path: Path) -> None:

@@ -6,14 +6,19 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from minitrans.benchmark import scaling
+from minitrans.benchmark.scaling import Point
 from minitrans.benchmark.settings import BenchmarkConfig
 from minitrans.cli.argv import Words, read
 from minitrans.cli.benchmark import benchmark
 from minitrans.cli.main import run_main
+from minitrans.errors import UserError
+from minitrans.processors import MOST_A_PROCESSOR
 from tests.benchmark.small import WORDS
 
 BENCHMARK = Words.of("benchmark", BenchmarkConfig)
@@ -89,6 +94,30 @@ def test_the_last_line_of_decode_is_the_figures_of_the_widest_beam(
             "error: decode.beam_sizes means nothing to benchmark.py startup, but to decode; leave it out\n",
         ),
         (
+            ["decode", "search.beam_size=3"],
+            "error: search.beam_size means nothing to benchmark.py decode; type decode.beam_sizes=[…]\n",
+        ),
+        (
+            ["decode", "search.max_length=30"],
+            "error: search.max_length means nothing where decode.length=20 is every translation's length; "
+            "type decode.length=null beside it, or leave it out\n",
+        ),
+        (
+            ["decode", "decode.beam_sizes=[1,10001]"],
+            "error: the configuration: decode.beam_sizes[1] is 10001, "
+            "but must be at least 1 and at most 10000\n",
+        ),
+        (
+            ["scaling", "model=tiny", "scaling.widths=[64,65]"],
+            "error: 65 cannot stand in scaling.widths: model.d_model=65 is not a multiple of "
+            "model.num_heads=2; change one of them or give model.d_k\n",
+        ),
+        (
+            ["scaling", "scaling.processes=[1,9999]"],
+            f"error: scaling.processes=9999 is more than this machine's processors can bear; "
+            f"use scaling.processes={MOST_A_PROCESSOR * (os.cpu_count() or 1)} or fewer\n",
+        ),
+        (
             ["train", f"profile={__file__}"],
             f"error: profile={__file__} is no folder that can be written into: File exists; give another\n",
         ),
@@ -105,6 +134,30 @@ def test_a_mistake_is_one_sentence(
     monkeypatch.setattr(sys, "argv", ["benchmark.py"])
     assert run(*words) == 2
     assert capsys.readouterr().err == sentence
+
+
+@pytest.mark.parametrize(
+    ("stop", "status"),
+    [(KeyboardInterrupt(), 130), (UserError("no memory"), 2)],
+    ids=["interrupted", "failed"],
+)
+def test_what_was_measured_is_printed_where_the_rest_is_not(
+    stop: BaseException,
+    status: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def two_points(config: BenchmarkConfig) -> Iterator[Point]:
+        yield Point("length", 8, seconds=0.5, work=7.0)
+        yield Point("length", 16, seconds=0.25, work=9.0)
+        raise stop
+
+    monkeypatch.setattr(scaling, "measure_scaling", two_points)
+    assert run("scaling", f"scaling.output_dir={tmp_path}") == status
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    assert rows[0]["benchmark"] == "machine"
+    assert [(row["value"], row["seconds"]) for row in rows[1:]] == [(8, 0.5), (16, 0.25)]
 
 
 @pytest.mark.slow
