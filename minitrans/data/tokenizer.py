@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
@@ -181,6 +182,22 @@ class Tokenizer:
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each text, without start and end. Blank text gives no ids."""
         return [one.ids for one in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def encode_flat(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """What :meth:`encode` gives, in two arrays: a list that stays for each text would slow a corpus down.
+
+        So many new lists make Python look through all objects for some to free, which took a quarter of the
+        time.
+
+        Returns
+        -------
+        ids, counts
+            (all tokens,) int32, one text's after another's; (n,) int64, how many of them each text has.
+        """
+        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        counts = np.fromiter(map(len, encodings), dtype=np.int64, count=len(encodings))
+        ids = itertools.chain.from_iterable(one.ids for one in encodings)
+        return np.fromiter(ids, dtype=np.int32, count=counts.sum()), counts
 
     def word_numbers(self, text: str) -> list[int]:
         """For each id of the encoded text, the word of ``text.split()`` that it ends in, by number from 0."""

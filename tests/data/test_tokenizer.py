@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,6 +49,15 @@ def plain(text: str) -> str:
 
 def round_trip(tokenizer: Tokenizer, text: str) -> str:
     return tokenizer.decode(tokenizer.encode([text]))[0]
+
+
+@given(texts=st.lists(ANY_TEXT | KNOWN_TEXT))
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_arrays_hold_what_the_lists_hold(kind, texts):
+    ids, counts = TRAINED[kind].encode_flat(texts)
+    rows = TRAINED[kind].encode(texts)
+    assert (ids.dtype, ids.tolist()) == (np.int32, [id_ for row in rows for id_ in row])
+    assert (counts.dtype, counts.tolist()) == (np.int64, [len(row) for row in rows])
 
 
 class TestRoundTrip:
